@@ -8,7 +8,7 @@ Checked input:
 A choice:
     adjustment, rules: what is done to each class, and the table of ways to find it
     metrics, goal, samples: losses of small tables; what to be good at, and on which held-out samples
-    calibration, per_class, metric_offsets, floors: the fit of a number for each class
+    calibration, newton, per_class, metric_offsets, floors: the fit of a number for each class
     one_strength, gamma_path: rules of one strength, by tables along the exact path
     constant_direction: how a head without a bias takes offsets
 

@@ -16,13 +16,17 @@ far, with many the hold does not matter, and there is nothing to choose. log T i
 samples. How far the fit then goes from the mix of the samples to that of the goal is one strength, by the
 metric itself (`metric_offsets.py`). docs/decisions.md measures what each part is worth.
 
-The sum is convex. Newton's steps are found by conjugate gradients, which need two matrix products each, on
-any device. Where samples are many, each fit without a fold is one such step from the fit on all.
+The sum is convex. Newton's steps are found by conjugate gradients (newton.py), which need two matrix products
+each, on any device. Where samples are many, each fit without a fold is one such step from the fit on all.
+
+The road: `fit_per_class` makes a `LogLoss` at its temperature and asks it for all fits (`fit_folds`).
+`LogLoss.minimize` takes Newton's steps: it looks at the probabilities of a fit (`_look`, which gives
+`_Shares`), and from these has the loss (`_value`), its slopes (`_gradient`) and their slopes (`_curvature`).
+`LogLoss.adjustment` turns a and c into a scale and an offset of the scores as they were given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -34,14 +38,14 @@ from ..support.backend import column, exp, log, one_hot_sum, row_max, row_sum
 from ..support.errors import LevelheadError
 from .adjustment import Adjustment, Fits
 from .calibration import fit_temperature
+from .newton import Curvature, Fit, solve
 from .samples import Samples
 
 HELD = 2.0  # samples by which each class is held near what the counts ask for
 CALM = 10.0  # samples by which the temperature is held near 1
 _LEAST_SCALE = 0.05  # a class whose own score hardly counts for it is overfitted
 _FEW_NUMBERS = 300_000  # N times K up to which every fit is carried to its end, in float64
-_STEPS = 30
-_INNER = 12  # steps of conjugate gradients
+_STEPS = 30  # the most that Newton takes
 
 
 class Mask(NamedTuple):
@@ -51,17 +55,16 @@ class Mask(NamedTuple):
     offsets: bool
 
 
-class Fit(NamedTuple):
-    """Fitted numbers, [K] each: a and c of the module's formula."""
-
-    a: Array
-    c: Array
-
-
 def fit_per_class(samples: Samples, mask: Mask) -> tuple[Fits, float]:
-    """Fit a rule without each fold and on all samples; return the temperature, too.
+    """Fit a rule without each fold and on all samples.
 
-    The fits are for classes that occur as in training: what a goal asks for is not added yet.
+    Args:
+        samples: N of K classes, in folds.
+        mask: which numbers the rule fits.
+
+    Returns:
+        The fits, for classes that occur as in training: what a goal asks for is not added yet. And
+        the temperature T that calibrates the scores.
     """
     if samples.sizes.max() < 2:
         reason = "expected a class with at least two samples, got one sample per class"
@@ -74,12 +77,12 @@ def fit_per_class(samples: Samples, mask: Mask) -> tuple[Fits, float]:
 
 @dataclass(frozen=True, eq=False)
 class LogLoss:
-    """The penalized log loss of some samples."""
+    """The penalized log loss of some samples, as a function of a and c."""
 
     samples: Samples
     scores: Array  # [N, K], in the precision of the fit
-    mask: Mask
-    temperature: float
+    mask: Mask  # what is fitted; the rest stays 0
+    temperature: float  # T
     base: np.ndarray  # [K], log(m_k / n_k), and -inf for a class without a sample
 
     @staticmethod
@@ -87,13 +90,16 @@ class LogLoss:
         """Return the loss at the temperature that calibrates the scores."""
         base = np.zeros(samples.classes)
         temperature = 1.0
+        # Scales alone have no shift to begin with, and are a temperature for each class themselves.
         if mask.offsets:
             base = mix_of(samples)
             temperature = calibrate(samples)
         scores = samples.scores
         if not is_torch(scores):
-            few = scores.size <= _FEW_NUMBERS
-            scores = raise_masked(scores).astype(np.float64 if few else np.float32, copy=False)
+            precision = np.float32
+            if scores.size <= _FEW_NUMBERS:
+                precision = np.float64
+            scores = raise_masked(scores).astype(precision, copy=False)
         return LogLoss(samples, scores, mask, temperature, base)
 
     # ---- What is fitted ------------------------------------------------------------------------
@@ -102,71 +108,91 @@ class LogLoss:
         """Return the fit on all samples, and one without each fold."""
         every = np.ones(len(self.samples.labels))
         whole = self.minimize(self._rows(every), self._nothing)
-        weights = [(self.samples.fold != f) * every for f in self.samples.folds]
-        few = self.scores.shape[0] * self.scores.shape[1] <= _FEW_NUMBERS
-        if few:
-            return whole, [self.minimize(self._rows(rows), whole) for rows in weights]
-        return whole, self._step_from(whole, weights)
+        kept = [(self.samples.fold != fold) * every for fold in self.samples.folds]
+        n, classes = self.scores.shape
+        if n * classes <= _FEW_NUMBERS:
+            return whole, [self.minimize(self._rows(weights), whole) for weights in kept]
+        return whole, self._step_from(whole, kept)
 
     def fit(self, times: np.ndarray, start: Fit | None = None) -> Fit:
         """Return the fit on samples that count so often, [N]; a start near it saves steps."""
-        return self.minimize(self._rows(times), self._nothing if start is None else start)
+        if start is None:
+            start = self._nothing
+        return self.minimize(self._rows(times), start)
 
     def minimize(self, rows: _Rows, start: Fit) -> Fit:
         """Return the minimum on some samples, by Newton's steps from a start."""
-        fit = Fit(*(part * rows.free for part in start))
+        fit = start.times(rows.free)
         seen = self._look(fit)
         value = self._value(rows, fit, seen)
         # A slope of 1e-9 a sample leaves offsets right to about 1e-7: the playground's fit, in the
         # browser, is the same to that. In float32 slopes are not known better than this.
-        enough = 1e-9 if self.scores.itemsize > 4 else 1e-4
+        enough = 1e-4
+        if self.scores.itemsize > 4:
+            enough = 1e-9
         for _ in range(_STEPS):
             gradient = self._gradient(rows, fit, seen)
             if max(float(abs(part).max()) for part in gradient) < enough * len(rows.weights):
                 break
-            step = _solve(self._curvature(rows, seen), gradient)
-            slope = float(sum((g * s).sum() for g, s in zip(gradient, step, strict=True)))
+            step = solve(self._curvature(rows, seen), gradient)
+            slope = float(gradient.inner(step).sum())
             # Half of the step, as long as the loss falls by less than its slope promises (Armijo).
             size = 1.0
             while True:
-                tried = Fit(*(part - size * by for part, by in zip(fit, step, strict=True)))
+                tried = fit.plus(step, -size)
                 seen_there = self._look(tried)
                 lower = self._value(rows, tried, seen_there)
                 if lower <= value - 1e-4 * size * slope or size < 1e-6:
                     break
                 size /= 2
-            if not lower < value:
+            if not lower < value:  # only rounding is left
                 break
             fit, seen, value = tried, seen_there, lower
         return self._sound(fit)
 
     def _step_from(self, whole: Fit, kept: list[np.ndarray]) -> list[Fit]:
-        """Return the fits on several sets of samples, each by one step from the fit on all."""
+        """Return the fits on several sets of samples, each by one step from the fit on all.
+
+        All steps are one computation, with a column for each set. With many samples, a fit without
+        a fold is so near to that on all that one step is enough.
+
+        Args:
+            whole: the fit on all samples, [K, 1] each.
+            kept: [N] each, 1 for the samples of a set and 0 for others.
+        """
         rows = self._rows(np.stack(kept, axis=1))
-        start = Fit(*(part * rows.free for part in whole))
+        start = whole.times(rows.free)
+        # A class that a set lacks is in its probabilities all the same: they are those of the whole.
         seen = self._look(whole)
-        step = _solve(self._curvature(rows, seen), self._gradient(rows, start, seen))
-        fits = Fit(*(part - by for part, by in zip(start, step, strict=True)))
-        each = range(len(kept))
-        return [self._sound(Fit(fits.a[:, i : i + 1], fits.c[:, i : i + 1])) for i in each]
+        step = solve(self._curvature(rows, seen), self._gradient(rows, start, seen))
+        fits = start.plus(step, -1.0)
+        columns = [slice(i, i + 1) for i in range(len(kept))]
+        return [self._sound(Fit(fits.a[:, i], fits.c[:, i])) for i in columns]
 
     def _sound(self, fit: Fit) -> Fit:
-        """Return a fit in which every class's own score counts for it."""
+        """Return a fit in which every class's own score counts for it: no scale is near 0 or below."""
         if not self.mask.scales:
             return fit
+        # The scale of a class is ``1 + a / spread``.
         least = float((fit.a / self._spread).min())
         if least >= _LEAST_SCALE - 1:
             return fit
+        # All are drawn toward 1 alike, until the least of them is large enough.
         return Fit(fit.a * ((_LEAST_SCALE - 1) / least), fit.c)
 
     def adjustment(self, fit: Fit) -> Adjustment:
-        """Return what a fit does to the scores as they were given."""
-        a, c = (to_numpy(part).astype(np.float64).reshape(-1) for part in fit)
-        mean, spread = (to_numpy(part).reshape(-1) for part in (self._mean, self._spread))
+        """Return what a fit [K, 1] does to the scores as they were given.
+
+        The fitted scores are T times too small, and their base is left out: it is what the mix of
+        the samples asks for, and the fit is for that of the training.
+        """
+        a = to_numpy(fit.a).astype(np.float64).reshape(-1)
+        c = to_numpy(fit.c).astype(np.float64).reshape(-1)
+        mean = to_numpy(self._mean).reshape(-1)
+        spread = to_numpy(self._spread).reshape(-1)
+        scale = np.ones(len(a))
         if self.mask.scales:
             scale = 1 + a / spread
-        else:
-            scale = np.ones(len(c))
         offset = np.zeros(len(c))
         if self.mask.offsets:
             offset = self.temperature * (c - a * mean / spread)
@@ -175,22 +201,29 @@ class LogLoss:
     # ---- The loss and its slopes ---------------------------------------------------------------
 
     def _rows(self, kept: np.ndarray) -> _Rows:
-        """Return samples that count so often, [N] or [N, C], with what is due to their labels."""
-        kept = kept if kept.ndim == 2 else kept[:, None]
+        """Return samples that count so often, with what is due to their labels.
+
+        Args:
+            kept: [N], or [N, C] for C fits at once.
+        """
+        if kept.ndim == 1:
+            kept = kept[:, None]
         labels = self.samples.labels
         classes = self.samples.classes
         weights = like(kept, self.scores)
-        truth = one_hot_sum(labels, weights, classes, self.scores)
-        own = truth * 0
+        # The log loss is ``log total - score of the true class``. The second part is linear in a and
+        # c: its slopes are sums over the samples of each class, once and for all.
+        of_c = one_hot_sum(labels, weights, classes, self.scores)
+        of_a = of_c * 0
         if self.mask.scales:
-            own = one_hot_sum(
-                labels, weights * column(self._standard, labels)[:, None], classes, self.scores
-            )
-        free = like((to_numpy(truth) > 0).astype(np.float64), self.scores)
-        return _Rows(weights, Fit(own, truth), free)
+            weighted = weights * column(self._standard, labels)[:, None]
+            of_a = one_hot_sum(labels, weighted, classes, self.scores)
+        free = like((to_numpy(of_c) > 0).astype(np.float64), self.scores)
+        return _Rows(weights, Fit(of_a, of_c), free)
 
     @property
     def _nothing(self) -> Fit:
+        """The fit that changes nothing, [K, 1] each, where the scores are."""
         zero = like(np.zeros((self.samples.classes, 1)), self.scores)
         return Fit(zero, zero)
 
@@ -222,6 +255,7 @@ class LogLoss:
 
     @cached_property
     def _z(self) -> Array:
+        """``scores / T``, [N, K]."""
         return self.scores * float(1 / self.temperature)
 
     @cached_property
@@ -232,6 +266,7 @@ class LogLoss:
     def _look(self, fit: Fit) -> _Shares:
         """Return the probabilities of a fit, and the logarithm of each sample's denominator."""
         if not self.mask.scales:
+            # Offsets are factors of odds that are known: no exponential of [N, K] is needed.
             factor = exp(fit.c)
             total = self._odds @ factor
             return _FactoredShares(log(total), self._odds, factor, total)
@@ -247,37 +282,52 @@ class LogLoss:
 
     def _value(self, rows: _Rows, fit: Fit, seen: _Shares) -> float:
         """Return the loss with its penalty, for one set of samples."""
-        held = sum((HELD * part * part).sum() for part in fit) / 2
-        truth = sum((part * due).sum() for part, due in zip(fit, rows.due, strict=True))
+        held = HELD * fit.inner(fit).sum() / 2
+        truth = fit.inner(rows.due).sum()
         return float((rows.weights * seen.log_total).sum() - truth + held)
 
     def _gradient(self, rows: _Rows, fit: Fit, seen: _Shares) -> Fit:
         """Return the slopes of the loss, [K, C] each; 0 for what is not fitted."""
-        a, c = (HELD * part for part in fit)
-        back = seen.back(rows.weights)
-        a = a + back.a - rows.due.a
-        c = c + back.c - rows.due.c
-        fitted = Fit(a * float(self.mask.scales), c * float(self.mask.offsets))
-        return Fit(*(part * rows.free for part in fitted))
+        # What the model expects, less what the labels say, and the pull of the penalty.
+        expected = seen.back(rows.weights)
+        a = HELD * fit.a + expected.a - rows.due.a
+        c = HELD * fit.c + expected.c - rows.due.c
+        return self._fitted(Fit(a, c), rows)
 
-    def _curvature(self, rows: _Rows, seen: _Shares) -> _Curvature:
+    def _fitted(self, fit: Fit, rows: _Rows) -> Fit:
+        """Return slopes with 0 for what the rule does not fit, and for classes without a sample."""
+        masked = Fit(fit.a * float(self.mask.scales), fit.c * float(self.mask.offsets))
+        return masked.times(rows.free)
+
+    def _curvature(self, rows: _Rows, seen: _Shares) -> Curvature:
         """Return the second derivatives, as what multiplies a direction by them."""
         # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and
         # two parameters, the second is a product with the tables and one with their transpose.
-        of_a, of_both, of_c = seen.squares(rows.weights)
-        which = Fit(rows.free * float(self.mask.scales), rows.free * float(self.mask.offsets))
+        squares = seen.squares(rows.weights)
 
         def product(direction: Fit) -> Fit:
             moved = seen.back(seen.forward(direction) * rows.weights)
-            a = of_a * direction.a + of_both * direction.c - moved.a + HELD * direction.a
-            c = of_both * direction.a + of_c * direction.c - moved.c + HELD * direction.c
-            return Fit(a * which.a, c * which.c)
+            a = squares.aa * direction.a + squares.ac * direction.c - moved.a + HELD * direction.a
+            c = squares.ac * direction.a + squares.cc * direction.c - moved.c + HELD * direction.c
+            return self._fitted(Fit(a, c), rows)
 
-        return _Curvature(product, Fit(of_a + HELD, of_c + HELD))
+        return Curvature(product, Fit(squares.aa + HELD, squares.cc + HELD))
+
+
+class _Squares(NamedTuple):
+    """Sums over samples of p times products of what a and c are multiplied by, [K, C] each."""
+
+    aa: Array  # the square of the standard score
+    ac: Array  # the standard score
+    cc: Array  # 1
 
 
 class _Shares(Protocol):
-    """The probabilities of a fit, p [N, K], as what multiplies by them."""
+    """The probabilities of a fit, p [N, K], as what multiplies by them.
+
+    There are two kinds: with offsets alone they are products that need not be written down; with
+    scales they are a table.
+    """
 
     @property
     def log_total(self) -> Array:
@@ -292,8 +342,8 @@ class _Shares(Protocol):
         """Return the sum over samples, weighted [N, C], of standard scores times p, and of p."""
         ...
 
-    def squares(self, weights: Array) -> tuple[Array, Array, Array]:
-        """Return the sums of p times squares of standard scores, times these, and alone, [K, C]."""
+    def squares(self, weights: Array) -> _Squares:
+        """Return the sums over samples, weighted [N, C]."""
         ...
 
 
@@ -301,7 +351,7 @@ class _Shares(Protocol):
 class _FactoredShares:
     """Probabilities ``odds_k factor_k / total`` of offsets alone: odds are never written again."""
 
-    log_total: Array
+    log_total: Array  # [N, 1]
     odds: Array  # [N, K]
     factor: Array  # [K, 1]
     total: Array  # [N, 1]
@@ -313,16 +363,16 @@ class _FactoredShares:
         c = self.factor * (self.odds.T @ (weights / self.total))
         return Fit(c * 0, c)
 
-    def squares(self, weights: Array) -> tuple[Array, Array, Array]:
+    def squares(self, weights: Array) -> _Squares:
         c = self.back(weights).c
-        return c * 0, c * 0, c
+        return _Squares(c * 0, c * 0, c)
 
 
 @dataclass(frozen=True, eq=False)
 class _ScaledShares:
     """Probabilities of a fit with scales, as a table."""
 
-    log_total: Array
+    log_total: Array  # [N, 1]
     shares: Array  # [N, K]
     standard: Array  # [N, K]
 
@@ -337,9 +387,9 @@ class _ScaledShares:
     def back(self, weights: Array) -> Fit:
         return Fit(self.scaled.T @ weights, self.shares.T @ weights)
 
-    def squares(self, weights: Array) -> tuple[Array, Array, Array]:
-        both, c = self.back(weights)
-        return (self.scaled * self.standard).T @ weights, both, c
+    def squares(self, weights: Array) -> _Squares:
+        sums = self.back(weights)
+        return _Squares((self.scaled * self.standard).T @ weights, sums.a, sums.c)
 
 
 class _Rows(NamedTuple):
@@ -350,46 +400,11 @@ class _Rows(NamedTuple):
     free: Array  # [K, C], 1 for a class that has a sample and 0 for one that stays as it is
 
 
-class _Curvature(NamedTuple):
-    """Second derivatives."""
-
-    product: Callable[[Fit], Fit]
-    diagonal: Fit  # [K, C] each, no less than theirs
-
-
-def _solve(curvature: _Curvature, right: Fit) -> Fit:
-    """Return x with ``curvature x = right``, for C columns at once, by conjugate gradients."""
-    solution = Fit(*(part * 0 for part in right))
-    rest = right
-    eased = Fit(*(part / by for part, by in zip(rest, curvature.diagonal, strict=True)))
-    direction = eased
-    length = _inner(rest, eased)
-    least = 1e-4 * length
-    for _ in range(_INNER):
-        along = curvature.product(direction)
-        bend = _inner(direction, along)
-        size = length / (bend + (bend <= 0))  # a column that is done has no direction left
-        size = size * (bend > 0)
-        solution = Fit(*(x + size * d for x, d in zip(solution, direction, strict=True)))
-        rest = Fit(*(r - size * d for r, d in zip(rest, along, strict=True)))
-        eased = Fit(*(part / by for part, by in zip(rest, curvature.diagonal, strict=True)))
-        before, length = length, _inner(rest, eased)
-        if bool((length <= least).all()):
-            break
-        again = length / (before + (before <= 0))
-        direction = Fit(*(e + again * d for e, d in zip(eased, direction, strict=True)))
-    return solution
-
-
-def _inner(one: Fit, other: Fit) -> Array:
-    """Return the inner product of each column, [C]."""
-    return sum((a * b).sum(0) for a, b in zip(one, other, strict=True))
-
-
 def mix_of(samples: Samples) -> np.ndarray:
     """Return what takes a calibrated model from the mix of its training to that of the samples.
 
-    ``log(m_k / n_k)``, [K], up to a constant; -inf for a class without a sample, which is left out.
+    ``log(m_k / n_k)``, [K], of m_k samples and counts n_k, up to a constant; -inf for a class without
+    a sample, which is left out.
     """
     present = samples.sizes > 0
     mix = np.full(samples.classes, -np.inf)
