@@ -19,9 +19,11 @@ from safetensors.numpy import save_file
 
 from levelhead import LevelheadError
 from levelhead.io import numpy_file
-from levelhead.io.arrays import FORMATS, read, read_table
+from levelhead.io.array_formats import FORMATS
+from levelhead.io.arrays import read
 from levelhead.io.table import TABLE_SUFFIXES
 from levelhead.io.table_columns import find_columns
+from levelhead.io.table_file import read_table
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 
