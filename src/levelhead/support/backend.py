@@ -1,8 +1,9 @@
-"""The few operations by which numpy and torch differ, for arithmetic that runs wherever an array is."""
+"""The few operations by which numpy and torch differ, for arithmetic that runs wherever an array is.
+
+What both spell alike (+, *, @, indexing) needs nothing from here.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +14,16 @@ __all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_sum", "zeros"]
 
 def exp(x: Array) -> Array:
     """Return ``e^x`` of every number."""
-    return x.exp() if is_torch(x) else np.exp(x)
+    if is_torch(x):
+        return x.exp()
+    return np.exp(x)
 
 
 def log(x: Array) -> Array:
     """Return the natural logarithm of every number."""
-    return x.log() if is_torch(x) else np.log(x)
+    if is_torch(x):
+        return x.log()
+    return np.log(x)
 
 
 def row_max(x: Array) -> Array:
@@ -50,12 +55,12 @@ def one_hot_sum(labels: np.ndarray, weights: Array, classes: int, as_is: Array) 
     if is_torch(weights):
         import torch
 
-        found = torch.zeros(classes, weights.shape[1], dtype=weights.dtype, device=weights.device)
-        return found.index_add_(0, torch.as_tensor(labels, device=weights.device), weights)
-    sums = [np.bincount(labels, each, classes) for each in weights.T]
+        sums = torch.zeros(classes, weights.shape[1], dtype=weights.dtype, device=weights.device)
+        return sums.index_add_(0, torch.as_tensor(labels, device=weights.device), weights)
+    sums = [np.bincount(labels, column_weights, classes) for column_weights in weights.T]
     return like(np.stack(sums, axis=1), as_is)
 
 
-def zeros(shape: tuple[int, ...], as_is: Any) -> Array:
+def zeros(shape: tuple[int, ...], as_is: Array) -> Array:
     """Return zeros of a shape, of the kind, dtype and device of `as_is`."""
     return like(np.zeros(shape), as_is)

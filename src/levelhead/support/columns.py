@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 _WHOLE = re.compile(r"[+-]?\d+")
-ENDS_IN_NUMBER = re.compile(r"(.*?)(\d+)[\])]?")
+ENDS_IN_NUMBER = re.compile(r"(.*?)(\d+)[\])]?")  # logit_3, logit[3], score(3)
 
 
 def whole_number(value: Any) -> int | None:
@@ -47,13 +47,17 @@ def number_order(titles: Sequence[Any]) -> list[int] | None:
 
 def column_numbers(titles: Sequence[Any]) -> list[int] | None:
     """Return the numbers of columns, as they stand; None if they are not numbered."""
-    numbers = [whole_number(title) for title in titles]
-    if all(number is not None for number in numbers):
-        return numbers if len(set(numbers)) == len(numbers) else None  # type: ignore[return-value]
-    parts = [ENDS_IN_NUMBER.fullmatch(str(title)) for title in titles]
-    if len({part and part[1] for part in parts}) != 1 or parts[0] is None:
+    # 3, "3", "10": all must be whole numbers, and differ.
+    numbers = [number for title in titles if (number := whole_number(title)) is not None]
+    if len(numbers) == len(titles):
+        if len(set(numbers)) < len(numbers):
+            return None
+        return numbers
+    # logit_0, logit_1: all must begin alike, and end in 0 to K - 1.
+    parts = [part for title in titles if (part := ENDS_IN_NUMBER.fullmatch(str(title)))]
+    if len(parts) < len(titles) or len({part[1] for part in parts}) > 1:
         return None
-    ends = [int(part[2]) for part in parts if part is not None]
+    ends = [int(part[2]) for part in parts]
     if sorted(ends) == list(range(len(ends))):
         return ends
     return None
@@ -66,7 +70,8 @@ def titles_of(table: Any) -> list[Any] | None:
         return None
     try:
         listed = list(titles)
-    except TypeError:
+    except TypeError:  # something else that happens to have `columns`
         return None
-    known = all(isinstance(title, str | int | float | np.number) for title in listed)
-    return listed if known else None
+    if not all(isinstance(title, str | int | float | np.number) for title in listed):
+        return None
+    return listed

@@ -1,4 +1,10 @@
-"""The one error class: it speaks of parameters, for which the command line puts its own words; and shared checks."""
+"""The one error class, and what gives its messages the names that a user knows.
+
+A `LevelheadError` keeps apart what is wrong, the parameter at fault and what would help. In Python
+it prints all three; the command line puts its options in place of parameters. Code deep inside
+raises one without a name, and whoever knows more adds it: `in_file` the file, `named` the parameter.
+`reported_as` makes one of another library's error.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,11 +13,11 @@ from typing import Any, NamedTuple
 
 
 class Advice(NamedTuple):
-    """A parameter that helps, its value (None where only the user knows it), and what that does."""
+    """Another parameter that would help."""
 
     parameter: str
-    value: str | None
-    effect: str
+    value: str | None  # None where only the user knows it
+    effect: str  # what that does, beginning with "to" or "if": "to leave it as it is"
 
 
 class LevelheadError(ValueError):
@@ -35,8 +41,10 @@ class LevelheadError(ValueError):
     def __str__(self) -> str:
         if self.advice is None:
             return self.named
-        name, value, effect = self.advice
-        return f"{self.named}; pass {name if value is None else f'{name}={value!r}'} {effect}"
+        parameter, value, effect = self.advice
+        if value is None:
+            return f"{self.named}; pass {parameter} {effect}"
+        return f"{self.named}; pass {parameter}={value!r} {effect}"
 
     @property
     def named(self) -> str:
@@ -46,19 +54,29 @@ class LevelheadError(ValueError):
         return f"{self.parameter}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Let it come back whole from another process: pickle would call it with the message alone."""
         return partial(type(self), parameter=self.parameter, advice=self.advice), (self.message,)
 
 
 def visible(text: str) -> str:
-    """Return a text of a file on one line, with what a terminal would obey written out."""
+    """Return a text of a file on one line, with what a terminal would obey written out.
+
+    >>> visible("cat\\n\\x1b[2J")
+    'cat\\\\n\\\\x1b[2J'
+    """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    letters = []
+    for letter in text:
+        if not letter.isprintable():
+            letter = ascii(letter)[1:-1]  # without the quotes
+        letters.append(letter)
+    return "".join(letters)
 
 
 @contextmanager
 def in_file(path: object) -> Iterator[None]:
-    """Put the name of a file before the message of a LevelheadError raised inside the block, unless it is there."""
+    """Put the name of a file before the message of a LevelheadError raised in the block, unless it is there."""
     try:
         yield
     except LevelheadError as error:
@@ -69,7 +87,7 @@ def in_file(path: object) -> Iterator[None]:
 
 @contextmanager
 def named(parameter: str) -> Iterator[None]:
-    """Say that a LevelheadError raised inside the block is about a parameter, whatever it named itself."""
+    """Say that a LevelheadError raised in the block is about a parameter, whichever it named itself."""
     try:
         yield
     except LevelheadError as error:
@@ -78,22 +96,26 @@ def named(parameter: str) -> Iterator[None]:
 
 @contextmanager
 def reported_as(message: str, *kinds: type[BaseException]) -> Iterator[None]:
-    """Turn errors of these kinds, but our own, into a LevelheadError; {} in its message is what the error says."""
+    """Turn errors of these kinds, except our own, into a LevelheadError.
+
+    Args:
+        message: of that error; {} in it stands for what the first one says.
+        kinds: classes of errors.
+    """
     try:
         yield
     except LevelheadError:
         raise
     except kinds as error:
-        raise LevelheadError(
-            message.replace("{}", visible(str(error)) or type(error).__name__)
-        ) from None
+        reason = visible(str(error)) or type(error).__name__
+        raise LevelheadError(message.replace("{}", reason)) from None
 
 
-def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:
-    """Raise LevelheadError unless the value is one of the choices."""
-    known = tuple(choices)
-    if value not in known:
-        *others, last = map(repr, known)
+def check_choice(parameter: str, value: object, choices: Iterable[str]) -> None:
+    """Raise LevelheadError unless the value is one of the choices, which the message lists."""
+    names = tuple(choices)
+    if value not in names:
+        *others, last = map(repr, names)
         expected = last
         if others:
             expected = f"{', '.join(others)} or {last}"

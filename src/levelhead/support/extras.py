@@ -27,15 +27,25 @@ EXTRAS = {"matplotlib": "plot", "pyarrow": "parquet", "PIL": "images", "pyspark"
 
 
 def install_command(extra: str) -> str:
-    """Return what to type to install an extra."""
+    """Return what to type to install what an extra needs.
+
+    It names the libraries themselves: that works however levelhead itself was installed.
+    """
     from importlib.metadata import PackageNotFoundError, requires  # here, as it is slow to import
 
-    declared: list[list[str]] = []
+    requirements: list[str] = []
     with suppress(PackageNotFoundError):
-        declared = [line.split(";") for line in requires("levelhead") or ()]
+        requirements = requires("levelhead") or []
+    # Each is such as: torch>=2.6; extra == "torch"
     mark = re.compile(rf"extra *== *['\"]{re.escape(extra)}['\"]")
-    wanted = [parts[0].strip() for parts in declared if len(parts) == 2 and mark.search(parts[1])]
-    return "pip install " + " ".join(f"'{each}'" for each in wanted or [f"levelhead[{extra}]"])
+    wanted = []
+    for requirement in requirements:
+        library, _, condition = requirement.partition(";")
+        if mark.search(condition):
+            wanted.append(library.strip())
+    if not wanted:
+        wanted = [f"levelhead[{extra}]"]
+    return "pip install " + " ".join(f"'{library}'" for library in wanted)
 
 
 @contextmanager
@@ -44,7 +54,8 @@ def naming_what_is_missing(what: str = "this") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (message := message_for_missing(error, what)) is None:
+        message = message_for_missing(error, what)
+        if message is None:
             raise
         raise ModuleNotFoundError(message, name=error.name) from None
 

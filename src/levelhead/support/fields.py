@@ -1,4 +1,8 @@
-"""Dataclass fields checked by their annotations: for records whose values people write in files."""
+"""Dataclass fields checked by their annotations: for records whose values people write in files.
+
+`record_from` makes a record of a JSON object, and `convert_fields_`, which a record calls when it is
+made, checks the type of each value. A value may be anything here, hence `Any`.
+"""
 
 import sys
 from dataclasses import MISSING, fields
@@ -22,30 +26,36 @@ def record_from(kind: type[_Record], values: Any) -> _Record:
     """Return the dataclass that a JSON object holds; lists become tuples and unknown entries are ignored."""
     if not isinstance(values, dict):
         raise LevelheadError("not a JSON object")
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    if absent := [
-        name for name, field in known.items() if field.default is MISSING and name not in values
-    ]:
-        raise LevelheadError(f"no {absent[0]!r}")
-    given = {name: values[name] for name in known if name in values}
-    return kind(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-        }
-    )
+    entries = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name in values:
+            value = values[field.name]
+            if isinstance(value, list):
+                value = tuple(value)
+            entries[field.name] = value
+        elif field.default is MISSING:
+            raise LevelheadError(f"no {field.name!r}")
+    return kind(**entries)
 
 
 def convert_fields_(record: Any, *, but: str = "") -> None:
-    """Convert each field to its annotated type, as 100 to 100.0; raise LevelheadError where one does not fit."""
+    """Convert each field to its annotated type, as 100 to 100.0; raise LevelheadError where one does not fit.
+
+    Args:
+        record: a dataclass, frozen or not.
+        but: a field that may have another type, which its record checks by itself.
+    """
     hints = get_type_hints(type(record))
     for field in fields(record):
         value = getattr(record, field.name)
         hint = hints[field.name]
-        if (found := convert(value, hint)) is not UNFIT:
-            object.__setattr__(record, field.name, found)  # it may be frozen
+        converted = convert(value, hint)
+        if converted is not UNFIT:
+            object.__setattr__(record, field.name, converted)  # it may be frozen
         elif field.name != but:
-            got = list(value) if isinstance(value, tuple) else value
+            got = value
+            if isinstance(value, tuple):
+                got = list(value)  # as it was written
             raise LevelheadError(
                 f"expected {type_in_words(hint)}, got {got!r}", parameter=field.name
             )
@@ -57,37 +67,53 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def convert(value: Any, hint: Any) -> Any:
-    """Return a value as the annotated type, or UNFIT. An int becomes a float, if it is finite; a bool is neither."""
-    origin, parts = get_origin(hint), get_args(hint)
+    """Return a value as the annotated type, or UNFIT.
+
+    An int becomes a float where one is wanted, if it is finite; a bool is neither.
+
+    >>> convert(100, float), convert((1, 2), tuple[int, ...]), convert(True, int) is UNFIT
+    (100.0, (1, 2), True)
+    """
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin in (Union, UnionType):
-        return next(
-            (found for part in parts if (found := convert(value, part)) is not UNFIT), UNFIT
-        )
+        for part in parts:
+            converted = convert(value, part)
+            if converted is not UNFIT:
+                return converted
+        return UNFIT
     if origin is tuple and isinstance(value, tuple):
-        each = parts
-        if parts[-1] is ...:
-            each = [parts[0]] * len(value)
-        if len(each) == len(value):
-            items = tuple(map(convert, value, each))
-        else:
-            items = (UNFIT,)
-        if any(item is UNFIT for item in items):
-            return UNFIT
-        return items
-    if hint is float and not isinstance(value, bool):  # JSON has integers of any length
+        return _convert_items(value, parts)
+    if hint is float and not isinstance(value, bool):
+        # JSON has integers of any length, of which some are larger than any float.
         if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
             return float(value)
         return UNFIT
-    if origin is dict and isinstance(value, dict):
-        known = all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
-    elif hint is Any or origin is not None:
-        known = hint is Any or (origin is Literal and value in parts)
+    if hint is Any:
+        is_fit = True
+    elif origin is dict and isinstance(value, dict):
+        is_fit = all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
+    elif origin is not None:
+        is_fit = origin is Literal and value in parts
+    elif isinstance(value, bool):  # which is an int to Python
+        is_fit = hint is bool
     else:
-        if isinstance(value, bool):
-            known = hint is bool
-        else:
-            known = isinstance(value, hint)
-    return value if known else UNFIT
+        is_fit = isinstance(value, hint)
+    if not is_fit:
+        return UNFIT
+    return value
+
+
+def _convert_items(values: tuple[Any, ...], hints: tuple[Any, ...]) -> Any:
+    """Return a tuple with each item converted, or UNFIT; of `tuple[int, ...]`, there may be any number."""
+    if hints[-1] is ...:
+        hints = (hints[0],) * len(values)
+    if len(hints) != len(values):
+        return UNFIT
+    items = tuple(map(convert, values, hints))
+    if any(item is UNFIT for item in items):
+        return UNFIT
+    return items
 
 
 def type_in_words(hint: Any) -> str:

@@ -1,10 +1,15 @@
 """Progress bars for bytes copied and stages of a tuning. They are drawn on a terminal only."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 ByteProgress = Callable[[int], None]  # bytes copied since the last call
 RowProgress = Callable[[int, int], None]  # rows done, rows in all
@@ -18,13 +23,12 @@ LARGE_LOGITS = 20_000_000  # numbers: no stage takes time worth a bar on fewer
 def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
     """Show how many bytes of a large model have been copied."""
     path = Path(path)
-    files = list(
-        path.parent.iterdir()
-        if path.name.endswith(".json")
-        else path.iterdir()
-        if path.is_dir()
-        else [path]
-    )
+    if path.name.endswith(".json"):  # the index of a sharded model, beside its files
+        files = list(path.parent.iterdir())
+    elif path.is_dir():
+        files = list(path.iterdir())
+    else:
+        files = [path]
     size = sum(file.stat().st_size for file in files if file.is_file())
     with bar(
         lambda rich: (
@@ -36,8 +40,11 @@ def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
         show=size >= LARGE_FILE,
         transient=True,
     ) as drawn:
-        task = drawn and drawn.add_task("copying", total=size)
-        yield drawn and (lambda done: drawn.advance(task, done))
+        if drawn is None:
+            yield None
+            return
+        task = drawn.add_task("copying", total=size)
+        yield lambda done: drawn.advance(task, done)
 
 
 @contextmanager
@@ -52,19 +59,30 @@ def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
         show=numbers >= LARGE_LOGITS,
         transient=True,
     ) as drawn:
-        tasks: dict[str, Any] = {}
+        if drawn is None:
+            yield None
+            return
+        tasks: dict[str, TaskID] = {}  # a stage has a bar from its first report on
 
         def update(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = drawn.add_task(stage, total=total)
             drawn.update(tasks[stage], completed=done)
 
-        yield drawn and update
+        yield update
 
 
 @contextmanager
-def bar(columns: Callable[[Any], tuple[Any, ...]], *, show: bool, **style: Any) -> Iterator[Any]:
-    """Open a bar with the columns that are made from rich.progress; None if unwanted or stderr is not a terminal."""
+def bar(
+    columns: Callable[[Any], tuple[ProgressColumn, ...]], *, show: bool, **style: Any
+) -> Iterator[Progress | None]:
+    """Open a bar on stderr; None if it is not to be shown, or if stderr is not a terminal.
+
+    Args:
+        columns: makes the bar's columns of the module rich.progress, which is imported only here.
+        show: whether the work takes long enough for a bar.
+        style: as rich's Progress takes it.
+    """
     if not show or not sys.stderr.isatty():
         yield None
         return

@@ -19,21 +19,26 @@ _OTHER_KINDS = {
 
 
 def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
-    """Check that a path leads to a regular file, without opening it; return what identifies its content now."""
+    """Check that a path leads to a regular file, without opening it; return what identifies its content now.
+
+    Args:
+        path: of the file.
+        wanted: what it should hold, for the messages.
+    """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{path}: no such file; expected {wanted}") from None
     except ValueError as error:  # a name with a null byte
         raise LevelheadError(f"{str(path)!r}: not the name of a file ({error})") from None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(
             f"{path}: a folder; expected a file of {wanted.removeprefix('a file of ')}"
         )
-    if not stat.S_ISREG(found.st_mode):
-        kind = _OTHER_KINDS.get(stat.S_IFMT(found.st_mode), "not a regular file")
+    if not stat.S_ISREG(status.st_mode):
+        kind = _OTHER_KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
         raise LevelheadError(f"{path}: {kind}; expected a regular file that holds {wanted}")
-    return _stamp(found)
+    return _stamp(status)
 
 
 def check_unchanged(path: str | Path, stamp: Stamp) -> None:
@@ -59,5 +64,5 @@ def unchanged_while_read(path: str | Path, wanted: str = "a file") -> Iterator[N
     check_unchanged(path, stamp)
 
 
-def _stamp(found: os.stat_result) -> Stamp:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -26,21 +26,27 @@ def read(path: str | Path, wanted: str = "text") -> str:
 
 
 def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours."""
-    # As of 4300 digits, too.
+    """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours.
+
+    Args:
+        content: the text.
+        pairs: makes an object of its (key, value) pairs, for whoever must see repeated keys; a dict if None.
+    """
     with (
         reported_as(_TOO_DEEP, RecursionError),
-        reported_as("not JSON ({})", ValueError),
+        reported_as("not JSON ({})", ValueError),  # also for a number of more than 4300 digits
     ):
         value = json.loads(content, object_pairs_hook=pairs)
+    # Level by level, as a recursion would itself go too deep: what each holds is the next.
     level = [value]
     for _ in range(DEEPEST_JSON):
-        below = [
-            item.values() if isinstance(item, dict) else item
-            for item in level
-            if isinstance(item, dict | list)
-        ]
-        level = [item for items in below for item in items if isinstance(item, dict | list)]
+        inside = []
+        for item in level:
+            if isinstance(item, dict):
+                inside += item.values()
+            elif isinstance(item, list):
+                inside += item
+        level = [item for item in inside if isinstance(item, dict | list)]
         if not level:
             return value
     raise LevelheadError(_TOO_DEEP)

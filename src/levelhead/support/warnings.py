@@ -11,15 +11,15 @@ class LevelheadWarning(UserWarning):
 
 
 class LeakageWarning(LevelheadWarning):
-    """Data called held-out looks like training data, on which gamma cannot be chosen."""
+    """Samples that are called held-out look like training samples, on which nothing can be chosen."""
 
 
 class NegativeLogitsWarning(LevelheadWarning):
-    """Many true-class logits are negative: scaling pushes those classes down, not up. Use the additive shift."""
+    """Many logits of true classes are negative: scaling pushes them down, not up. Use a rule that adds."""
 
 
 class BinaryHeadWarning(LevelheadWarning):
-    """Scaling never changes a prediction of a two-class head with opposite rows. Use the additive shift."""
+    """A two-class head has opposite rows: scaling never changes its predictions. Use a rule that adds."""
 
 
 class NormWarning(LevelheadWarning):
@@ -27,27 +27,27 @@ class NormWarning(LevelheadWarning):
 
 
 class MissingClassWarning(LevelheadWarning):
-    """A class has no sample in the data at hand: it is named and left neutral."""
+    """A class has no sample in the data at hand: it is left as it is, and the warning names it."""
 
 
 class CountsWarning(LevelheadWarning):
-    """Counts are not those of the training set, and adjust next to nothing."""
+    """The counts do not look like those of the training set, or are in another order than the classes."""
 
 
 class MixWarning(CountsWarning):
-    """Held-out samples have another mix of classes than the training set, and the metric depends on the mix."""
+    """Held-out samples have another mix of classes than the training set, and the metric depends on it."""
 
 
 class NeverPredictedWarning(LevelheadWarning):
-    """Many classes are hardly ever predicted: matching their shares may fill them with samples of other classes."""
+    """Many classes are hardly ever predicted: to match their shares may fill them with samples of others."""
 
 
 class PriorWarning(LevelheadWarning):
-    """The shares of the classes in deployment can hardly be told from the predictions at hand."""
+    """The predictions at hand hardly tell how often each class occurs in deployment."""
 
 
 class ScaleWarning(LevelheadWarning):
-    """A strength was given for scores whose scale is not known, such as margins: it may be far too large or small."""
+    """A strength was given for scores of unknown scale, such as margins: it may be far too large or small."""
 
 
 class PrecisionWarning(LevelheadWarning):
@@ -55,22 +55,24 @@ class PrecisionWarning(LevelheadWarning):
 
 
 def quiet() -> AbstractContextManager[None]:
-    """Silence levelhead's warnings inside a `with` block: for results that carry their warnings."""
+    """Silence levelhead's warnings in a `with` block: for results that carry their warnings."""
     return warnings.catch_warnings(action="ignore", category=LevelheadWarning)
 
 
 @contextmanager
 def kept() -> Iterator[list[LevelheadWarning]]:
-    """Keep levelhead's warnings inside a `with` block instead of issuing them; others are issued after it."""
+    """Collect levelhead's warnings in a `with` block instead of issuing them; others are issued after it."""
     ours: list[LevelheadWarning] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LevelheadWarning)
         yield ours
-    for one in caught:
-        if isinstance(one.message, LevelheadWarning):
-            ours.append(one.message)
+    for warning in caught:
+        if isinstance(warning.message, LevelheadWarning):
+            ours.append(warning.message)
         else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 _OURS = ("levelhead", "levelhead_lab", "sklearn")  # scikit-learn wraps every `fit`
@@ -78,9 +80,12 @@ _OURS = ("levelhead", "levelhead_lab", "sklearn")  # scikit-learn wraps every `f
 
 def warn(message: Warning | str, category: type[Warning] | None = None) -> None:
     """Issue a warning at the line that called levelhead: the first frame that is not in it."""
-    frame, level = sys._getframe(1), 2
-    while (
-        frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS
-    ):
-        frame, level = frame.f_back, level + 1
+    frame = sys._getframe(1)
+    level = 2
+    while frame.f_back is not None:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in _OURS:
+            break
+        frame = frame.f_back
+        level += 1
     warnings.warn(message, category, stacklevel=level)
