@@ -15,7 +15,7 @@ from ..support.errors import visible
 INK = "#222222"
 ACCENT = "#c2410c"
 SOFT = "#94a3b8"
-MOST_ROWS = 20  # of a table; of more, the first and the last are shown
+_MOST_ROWS = 20  # of a table; of more, the first and the last are shown
 
 
 def percent(share: float) -> str:
@@ -65,11 +65,11 @@ def table(titles: list[str], rows: list[list[str]]) -> list[str]:
       0 cat   1000  ##
       1 owl     40  #
     """
-    if len(rows) > MOST_ROWS:
+    if len(rows) > _MOST_ROWS:
         rows = [
-            *rows[: MOST_ROWS // 2],
+            *rows[: _MOST_ROWS // 2],
             ["...", *[""] * (len(titles) - 1)],
-            *rows[-(MOST_ROWS // 2) :],
+            *rows[-(_MOST_ROWS // 2) :],
         ]
     columns = [column for column in zip(titles, *rows, strict=True) if any(column)]
     padded = []
