@@ -7,6 +7,7 @@
 - tables: the published tables, from tables.toml
 - trainings: the trainings of each table
 - record: one trained network as a small JSON record; the two networks that come with the package
+- record_fields: what a record has, field by field
 - post_hoc: the adjustments of one trained network, for its record
 - cells: records to the cells of the tables
 - markdown: the tables as Markdown, and the places of a page that are filled

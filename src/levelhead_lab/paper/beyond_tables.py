@@ -6,7 +6,18 @@ from typing import Any
 from levelhead.core.rules import Shift
 
 from ..methods import METHODS
-from .cells import EXACT, HELD_OUT, TEST_IMAGES, Cell, Record, cell, companion, full_runs, value_at
+from .cells import (
+    EXACT,
+    HELD_OUT,
+    TEST_IMAGES,
+    Cell,
+    Record,
+    cell,
+    choices_on_hold_out,
+    companion,
+    full_runs,
+    value_at,
+)
 from .markdown import TableRow, markdown_table
 from .post_hoc import SHIFTS
 from .tables import DATA_TITLES, REPEATED, column_title, tables
@@ -38,14 +49,18 @@ def other_recipe_table(
 
 def shift_cell(records: Sequence[Record], column: str, method: str, source: str) -> Cell:
     """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`."""
-    shifts = [run["shift"] for run in full_runs(records, column, method) if run.get("shift")]
+    shifts = []
+    for run in full_runs(records, column, method):
+        shift = run.get("shift")
+        if shift:  # older records have none
+            shifts.append(shift)
     if source in EXACT:
         errors = [shift[EXACT[source]]["error"] for shift in shifts]
     else:
         held = companion(records, column, method)
         if held is None:
             return Cell(())
-        strength = held["held_out"]["shift"]["gamma"]
+        strength = choices_on_hold_out(held)["shift"]["gamma"]
         errors = [value_at(shift["curve"], strength, SHIFTS) for shift in shifts]
     return Cell(tuple(100 * error for error in errors))
 

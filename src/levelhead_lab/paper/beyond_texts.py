@@ -7,7 +7,16 @@ from typing import Any
 
 from ..methods import METHODS
 from .beyond_tables import shift_cell, shifted_error, variant_of
-from .cells import BEST_ON_TEST, HELD_OUT, LAST_EPOCH, Record, cell, companion, full_runs
+from .cells import (
+    BEST_ON_TEST,
+    HELD_OUT,
+    LAST_EPOCH,
+    Record,
+    cell,
+    choices_on_hold_out,
+    companion,
+    full_runs,
+)
 from .row_texts import NO_NETWORK
 from .tables import DATA_TITLES, REPEATED, column_title, column_words, repeated_methods, tables
 from .words import in_a_row, signed
@@ -113,8 +122,11 @@ def _chosen_rules(records: Sequence[Record]) -> list[str]:
     for column in tables()["frontier"]["columns"]:
         for method in repeated_methods("frontier"):
             run = companion(records, column, method)
-            if run is not None and "auto" in run["held_out"]:
-                held.append(run["held_out"])
+            if run is None:
+                continue
+            choices = choices_on_hold_out(run)
+            if "auto" in choices:
+                held.append(choices)
     if not held:
         return []
     titles = {"rescale": "RS", "shift": "the shift", "vector": "vector scaling"}

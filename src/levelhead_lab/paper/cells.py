@@ -1,10 +1,16 @@
-"""The cells of the paper's tables, read from records."""
+"""The cells of the paper's tables, read from records.
+
+A table asks `cell` for a column, a method and a *reading*: which of the errors in a record it shows. That is the error
+after the last epoch, at the best epoch, of the oracle head, or after RS with gamma from one of the sources in `GAMMAS`.
+The records behind a cell are those of `full_runs`, one for each seed. Where gamma is chosen on a hold-out, it comes
+from another network, the `companion` of the cell: trained without the images that choose.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,10 +18,10 @@ from levelhead.support.errors import LevelheadError
 from levelhead.support.text import parse_json
 from levelhead.support.text import read as read_text
 
+from .record_fields import Record
 from .tables import SAME_WHEN_BALANCED, official_sha256, tables
 
-Record = dict[str, Any]
-# What the tables, claims and figures read of every record.
+# What the tables, claims and figures read of every record: without one of these it is refused.
 RECORD_KEYS = (
     "best_epoch", "best_on_test", "column", "counts", "curve", "device", "error", "geometry", "held_out", "hold_out",
     "identity", "match_prior", "method", "norms", "norms_over_epochs", "oracle", "seconds", "seed", "top", "versions",
@@ -26,7 +32,13 @@ GRID = np.linspace(0.0, 2.0, 201)  # the gammas of every curve in a record
 
 @dataclass(frozen=True)
 class Cell:
-    """The errors, in percent, of the runs behind one cell."""
+    """The errors, in percent, of the runs behind one cell: one for each seed, none where nothing was trained.
+
+    >>> Cell((30.1, 30.5)).text
+    '30.30 ± 0.28'
+    >>> Cell((30.1, 30.5)).against(29.7)
+    '30.30 ± 0.28, *29.70*'
+    """
 
     errors: tuple[float, ...]
 
@@ -41,6 +53,7 @@ class Cell:
         return f"{mean(self.errors):.2f}{spread}"
 
     def against(self, published: float) -> str:
+        """Return the text with the published error behind it, in italics."""
         if self.errors:
             return f"{self.text}, *{published:.2f}*"
         return f"*{published:.2f}*"
@@ -48,19 +61,20 @@ class Cell:
 
 def load_records(results: str | Path) -> list[Record]:
     """Read every record in a folder; refuse what is no record, two of one network, or one of other data."""
-    networks: dict[tuple[Any, ...], Path] = {}
-    found = []
+    networks: dict[tuple[str, str, int, float], Path] = {}
+    records = []
     for path in sorted(Path(results).glob("*.json")):
         record = _read_record(path)
-        network = tuple(record[key] for key in ("column", "method", "seed", "hold_out"))
-        if (first := networks.setdefault(network, path)) != path:
+        network = (record["column"], record["method"], record["seed"], record["hold_out"])
+        first = networks.setdefault(network, path)
+        if first != path:
             raise LevelheadError(
                 f"{path.parent}: {first.name} and {path.name} are records of one network ({record['column']}, "
                 f"{record['method']}, seed {record['seed']}); remove one of them"
             )
         _check_data(path, record)
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def _read_record(path: Path) -> Record:
@@ -70,34 +84,40 @@ def _read_record(path: Path) -> Record:
         raise LevelheadError(f"{path}: not a record ({error}); {_REMOVE}") from None
     if not isinstance(record, dict):
         raise LevelheadError(f"{path}: not a record, expected a JSON object; {_REMOVE}")
-    if missing := [key for key in RECORD_KEYS if key not in record]:
+    missing = [key for key in RECORD_KEYS if key not in record]
+    if missing:
         raise LevelheadError(f"{path}: not a record, it has no {', '.join(missing)}; {_REMOVE}")
-    return record
+    return cast(Record, record)
 
 
 def _check_data(path: Path, record: Record) -> None:
+    """Raise LevelheadError if a network was trained or tested on other images or labels than the official ones."""
     official = official_sha256(record["column"], record["hold_out"])
-    own = record.get("data_sha256")
-    if own and official and own != official:
-        split = next(
-            title for title in {**official, **own} if own.get(title) != official.get(title)
-        )
-        raise LevelheadError(
-            f"{path.name}: its {split} images or labels are not those of the official files for {record['column']}; "
-            "remove the record and train it again on those files"
-        )
+    trained_on = record.get("data_sha256")
+    if (
+        not trained_on or not official
+    ):  # an older record has no digests, and not every column is known
+        return
+    for split in {**official, **trained_on}:
+        if trained_on.get(split) != official.get(split):
+            raise LevelheadError(
+                f"{path.name}: its {split} images or labels are not those of the official files for "
+                f"{record['column']}; remove the record and train it again on those files"
+            )
 
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:
+    """Return the gamma that the hold-out of a cell's companion chooses; None if it has no companion."""
     if column.endswith(":1"):  # on a balanced set, RS is the identity
         return 0.0
     record = companion(records, column, method)
     if record is None:
         return None
-    return record["held_out"]["rescale"]["gamma"]
+    return choices_on_hold_out(record)["rescale"]["gamma"]
 
 
 def value_at(curve: Sequence[float], gamma: float, grid: np.ndarray = GRID) -> float:
+    """Return the value at the point of the grid that is nearest to gamma; a curve may end before its grid does."""
     return curve[int(np.abs(grid[: len(curve)] - gamma).argmin())]
 
 
@@ -120,14 +140,29 @@ GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
 }
 # Sources for which a record has the exact error, and its key there.
 EXACT = {TEST_IMAGES: "match_prior", BEST_ON_TEST: "best_on_test"}
-LAST_EPOCH, BEST_EPOCH, ORACLE = "last epoch", "best epoch on test", "oracle"
+
+
+def _best_epoch_error(record: Record) -> float | None:
+    """Return the lowest test error of any epoch; the last one is measured again, in full precision."""
+    if record["best_epoch"] is None:
+        return None
+    return min(record["best_epoch"]["error"], record["error"])
+
+
+def _oracle_error(record: Record) -> float | None:
+    if record["oracle"] is None:
+        return None
+    return record["oracle"]["error"]
+
+
+LAST_EPOCH = "last epoch"
+BEST_EPOCH = "best epoch on test"
+ORACLE = "oracle"
 # The other readings of a cell: one record -> error, or None where it is not known.
 READINGS: dict[str, Callable[[Record], float | None]] = {
     LAST_EPOCH: lambda record: record["error"],
-    BEST_EPOCH: lambda record: (  # the last epoch is measured again, in full precision
-        min(record["best_epoch"]["error"], record["error"]) if record["best_epoch"] else None
-    ),
-    ORACLE: lambda record: (record["oracle"] or {}).get("error"),
+    BEST_EPOCH: _best_epoch_error,
+    ORACLE: _oracle_error,
 }
 
 
@@ -136,10 +171,12 @@ def full_runs(records: Sequence[Record], column: str, method: str) -> list[Recor
     trained = method
     if column.endswith(":1"):
         trained = SAME_WHEN_BALANCED.get(method, method)
-    found = [
-        r for r in records if r["column"] == column and r["method"] == trained and not r["hold_out"]
-    ]
-    return sorted(found, key=lambda record: record["seed"])
+    runs = []
+    for record in records:
+        in_cell = record["column"] == column and record["method"] == trained
+        if in_cell and not record["hold_out"]:
+            runs.append(record)
+    return sorted(runs, key=lambda record: record["seed"])
 
 
 def cell(records: Sequence[Record], column: str, method: str, reading: str = LAST_EPOCH) -> Cell:
@@ -170,13 +207,22 @@ def top5_cell(
 
 
 def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
-    return next(
-        (r for r in records if (r["column"], r["method"]) == (column, method) and r["held_out"]),
-        None,
-    )
+    """Return the run of a cell that held a tenth of its training images out, if there is one."""
+    for record in records:
+        if (record["column"], record["method"]) == (column, method) and record["held_out"]:
+            return record
+    return None
+
+
+def choices_on_hold_out(record: Record) -> dict[str, Any]:
+    """Return what the hold-out of a companion chose, by rule: see `post_hoc.chosen_on_hold_out`."""
+    choices = record["held_out"]
+    assert choices is not None  # `companion` returns no other record
+    return choices
 
 
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:
+    """Return which part of the way to the oracle head an adjustment goes; None where there is no way to go."""
     if before <= oracle:
         return None
     return (before - after) / (before - oracle)

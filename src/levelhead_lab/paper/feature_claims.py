@@ -60,8 +60,9 @@ def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
     for column in ("cifar10:100", "cifar10:200"):
         of_rarest = []
         for run in full_runs(records, column, "baseline"):
-            if run["geometry"].get("center_gap"):
-                of_rarest.append(run["geometry"]["center_gap"][int(np.argmin(run["counts"]))])
+            gap_by_class = run["geometry"].get("center_gap")
+            if gap_by_class:
+                of_rarest.append(gap_by_class[int(np.argmin(run["counts"]))])
         if of_rarest:
             gaps[column] = mean(of_rarest)
     if "cifar10:100" not in gaps:

@@ -17,12 +17,14 @@ from .cells import (
     LAST_EPOCH,
     ORACLE,
     PAPER_GAMMA,
+    READINGS,
     RELEASED_DEFAULT,
     RELEASED_SCRIPT,
     TEST_IMAGES,
     Cell,
     Record,
     cell,
+    choices_on_hold_out,
     companion,
     load_records,
     share_of_gap,
@@ -244,14 +246,23 @@ def post_hoc_table(
     rows: list[TableRow] = []
     for columns in sets:
         for method in methods:
-            runs = [run for column in columns if (run := companion(records, column, method))]
+            runs = []
+            for column in columns:
+                run = companion(records, column, method)
+                if run is not None:
+                    runs.append(run)
             if not runs:
                 continue
-            errors = [[run["error"] for run in runs]]
-            errors += [[run["held_out"][rule]["error"] for run in runs] for rule in rules]
+            # A list of errors for each cell of the row, one error for each column.
+            errors: list[list[float | None]] = [[run["error"] for run in runs]]
+            for rule in rules:
+                errors.append([choices_on_hold_out(run)[rule]["error"] for run in runs])
             errors.append([run["nearest_mean_error"] for run in runs])
-            errors.append([run["oracle"]["error"] for run in runs if run["oracle"]])
-            cells = [f"{100 * mean(each):.2f}" if each else "" for each in errors]
+            errors.append([READINGS[ORACLE](run) for run in runs])
+            cells = []
+            for of_columns in errors:
+                there = [error for error in of_columns if error is not None]
+                cells.append(f"{100 * mean(there):.2f}" if there else "")
             data = DATA_TITLES[columns[0].rpartition("/")[2].split(":")[0]]
             rows.append((f"{data}, {METHODS[method].title}", cells))
     head = ["", "alone", *rules.values(), "nearest class mean", "oracle head"]
