@@ -6,7 +6,7 @@ formats, format: the table of formats; what they have in common
 locate: a model's file, its format, and the head in it
 output: where an adjusted model is written, and what is copied along
 safetensors, onnx, state_dict, keras, keras_weights, mlx: one format each, loaded when a file of it is opened
-keras_config: the graph of a Keras model
+keras_config, keras_layers: the graph of a Keras model; its layers, and where the weights of each are
 checkpoint_data: what state dicts hold beside tensors, and what stands in for it
 hdf5, protobuf, zip: what their files are made of
 note_behind: a note behind a file's content, of formats that have no place for one

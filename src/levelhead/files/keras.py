@@ -1,9 +1,12 @@
-"""Heads in Keras 3 models (`.keras`), proved by the graph in config.json, without Keras."""
+"""Heads in Keras 3 models (`.keras`), proved by the graph in config.json, without Keras.
+
+The file is a zip of config.json and an HDF5 file of weights. The graph in the config (keras_config.py)
+tells which layer is the head, and keras_layers.py where that one's weights are.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 from ..support.errors import LevelheadError, in_file, reported_as
@@ -11,19 +14,15 @@ from ..support.regular_file import check_regular_file
 from ..support.text import parse_json
 from .format import Reader
 from .hdf5 import hdf5_arrays
-from .keras_config import (
-    KERAS_2_LAYERS,
-    NAME_HEAD_LAYER,
-    head_in_config,
-    layers_in,
-    places_of_keras_2,
-)
+from .keras_config import NAME_HEAD_LAYER, head_in_config
+from .keras_layers import KERAS_2_LAYERS, Config, LayerPath, layers_in, places_of_keras_2
 from .keras_weights import find_among_arrays
 from .located import LocatedHead
 from .spans import Span
 from .zip import Archive
 
-WEIGHTS, CONFIG = "model.weights.h5", "config.json"
+WEIGHTS = "model.weights.h5"
+CONFIG = "config.json"
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
@@ -31,33 +30,35 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamp = check_regular_file(path, "a Keras model")
     archive = _open(path)
     arrays, names = _arrays(archive)
-    task, plain, units = None, True, None
+    head = None
     if named is None:
         damaged = "cut short, or not a Keras model ({}); save the model again"
         with in_file(path), reported_as(damaged, BadZipFile, UnicodeDecodeError):
             config = parse_json(archive.unpack(CONFIG).decode())
             head = head_in_config(config, classes)
         if head is not None:
-            task, plain = head.task, head.plain
             places = _places(config, arrays, names)
-            if lacking := [one for one in head.layers if one not in places]:
+            lacking = [layer for layer in head.layers if layer not in places]
+            if lacking:
                 reason = f"its weights have no layer {'/'.join(lacking[0])}"
                 raise LevelheadError(
                     f"{path}: {reason}; save the model again with Keras 3", advice=NAME_HEAD_LAYER
                 )
-            named = ",".join(places[one] for one in head.layers)
-            units = head.units
+            named = ",".join(places[layer] for layer in head.layers)
     layers = find_among_arrays(path, arrays, names, named, classes)
-    if units is not None and any(layer.classes != units for layer in layers):
-        raise LevelheadError(
-            f"{path}: its weights do not fit its config.json; save the model again with Keras 3"
-        )
-    layers = tuple(replace(layer, task=task, plain=plain) for layer in layers)
+    if head is not None:
+        if any(layer.classes != head.units for layer in layers):
+            raise LevelheadError(
+                f"{path}: its weights do not fit its config.json; save the model again with Keras 3"
+            )
+        layers = tuple(replace(layer, task=head.task, plain=head.plain) for layer in layers)
     return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
-    if (record := archive.find(WEIGHTS)) is None:
+    """Return the arrays of a model, and the names of layers that they state, as `hdf5_arrays` does."""
+    record = archive.find(WEIGHTS)
+    if record is None:
         raise LevelheadError(
             f"{archive.path}: no {WEIGHTS} in it; save the model again with Keras 3"
         )
@@ -69,24 +70,33 @@ def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
 
 
 def _places(
-    config: Mapping[str, Any], arrays: Mapping[str, Span], names: Mapping[str, str]
-) -> dict[tuple[str, ...], str]:
-    """Return {names that lead to a layer: its place in the file}."""
+    config: Config, arrays: Mapping[str, Span], names: Mapping[str, str]
+) -> dict[LayerPath, str]:
+    """Return {names that lead to a layer: its place in the file}.
+
+    Args:
+        config: of the model.
+        arrays: of its file, by key.
+        names: of layers, by the group that states them.
+    """
+    # Since Keras 3.4, the group `vars` of each layer states its name.
     stated = {
         key.removesuffix("vars").rstrip("/"): name
         for key, name in names.items()
         if key.endswith("vars")
     }
-    if stated:  # since Keras 3.4, each group states the name of its layer
-        found = {}
+    if stated:
+        places = {}
         for place in stated:
+            # The groups around it that are layers: models, and wrappers.
             parts = place.split("/")
-            around = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-            found[tuple(stated[one] for one in around if one in stated)] = place
-        return found
+            groups = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+            path = tuple(stated[group] for group in groups if group in stated)
+            places[path] = place
+        return places
     if any(key.startswith(KERAS_2_LAYERS) for key in arrays):
         return places_of_keras_2(config, arrays)
-    return {one.path: one.place for one in layers_in(config)}
+    return {configured.path: configured.place for configured in layers_in(config)}
 
 
 def _open(path: Path) -> Archive:

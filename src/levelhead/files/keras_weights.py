@@ -18,6 +18,7 @@ from .located import LocatedHead
 from .note_behind import encode_note, find_note, read_note
 from .spans import LayerSpans, Span
 
+# A variable of a layer: the layer, and the number of the variable.
 VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
 
@@ -42,45 +43,65 @@ def find_among_arrays(
     named: str | None,
     classes: int | None,
 ) -> tuple[LayerSpans, ...]:
-    """Find the head among the arrays of a Keras model; it is named as in the model, or by its place in the file."""
+    """Find the head among the arrays of a Keras model.
+
+    Args:
+        path, arrays, names: the file, its arrays, and the names of layers, as `hdf5_arrays` gives
+            them.
+        named: the layer, as the model calls it or by its place in the file; several are divided by
+            commas.
+        classes: K, where it is known.
+    """
     places = []
-    for one in [] if named is None else named.split(","):
-        keys = [
-            key.removesuffix("/vars").removesuffix("vars")
-            for key, name in names.items()
-            if name == one
-        ]
-        if len(keys) > 1:
-            raise LevelheadError(
-                f"{path}: more than one layer is called {one!r}; name its place: {', '.join(keys)}"
-            )
-        places += keys or [one.replace(".", "/")]
+    if named is not None:
+        for name in named.split(","):
+            places.append(_place_of(path, names, name))
     return find_layers(
         path, _name_variables(arrays), named=",".join(places) or None, classes=classes
     )
 
 
+def _place_of(path: Path, names: Mapping[str, str], name: str) -> str:
+    """Return the place of the layer of this name or, if none is called that, the name as a place."""
+    places = [
+        key.removesuffix("/vars").removesuffix("vars")
+        for key, stated in names.items()
+        if stated == name
+    ]
+    if len(places) > 1:
+        raise LevelheadError(
+            f"{path}: more than one layer is called {name!r}; name its place: {', '.join(places)}"
+        )
+    if places:
+        return places[0]
+    return name.replace(".", "/")
+
+
 def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
-    """Return arrays by what they are in their layer: kernel and bias, or the numbers of a norm; not an optimizer's."""
+    """Return arrays by what they are in their layer: kernel and bias, or the numbers of a norm; not an optimizer's.
+
+    Keras only counts the variables of a layer, `dense/vars/0`. Their shapes tell which is which.
+    """
+    named = {}
     layers: dict[str, list[Span]] = defaultdict(list)
-    found = {}
     for key, span in arrays.items():
-        if (match := VARIABLE.fullmatch(key)) and key.partition("/")[0] != "optimizer":
+        match = VARIABLE.fullmatch(key)
+        if match is None:
+            named[key] = span
+        elif key.partition("/")[0] != "optimizer":
             layers[match[1] or ""].append(span)
-        elif not match:
-            found[key] = span
-    for layer, group in layers.items():
-        ordered = sorted(group, key=lambda span: int(span.key.rpartition("/")[2]))
-        first, *rest = (span.shape for span in ordered)
+    for layer, spans in layers.items():
+        ordered = sorted(spans, key=lambda span: int(span.key.rpartition("/")[2]))
+        first, *others = (span.shape for span in ordered)
         titles = [f"vars/{i}" for i in range(len(ordered))]
-        if len(first) > 1 and rest in ([], [first[-1:]]):
+        if len(first) > 1 and others in ([], [first[-1:]]):
             titles = ["kernel", "bias"]
-        elif len(first) == 1 and rest in ([first], [first] * 3):
+        elif len(first) == 1 and others in ([first], [first] * 3):
             titles = ["scale", "bias", "running_mean", "running_var"]
         for title, span in zip(titles, ordered, strict=False):
             key = f"{layer}/{title}" if layer else title
-            found[key] = replace(span, key=key)
-    return found
+            named[key] = replace(span, key=key)
+    return named
 
 
 def _note(path: Path) -> dict[str, Any] | None:

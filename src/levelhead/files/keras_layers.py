@@ -1,0 +1,153 @@
+"""The layers of a Keras model, as its config.json lists them: what each is called, and where its weights are.
+
+A config is a tree: a model has layers, each with a class, a module and settings, and some of them
+are models, or wrap another layer. `layers_in` walks through it. Where the weights of a layer are in
+the file depends on who wrote it. Since Keras 3.4 the groups of the file say the names of layers;
+before, a place is made from the layer's class and a number, in the ways of `layers_in` (Keras 3.0 to
+3.3) and `places_of_keras_2` (2.12 to 2.15).
+
+What Keras's own layers do is known. Those of somebody else are only known to be there: their
+configs may hold anything.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
+
+MODELS = ("Functional", "Sequential", "Model")
+KERAS_2_LAYERS = "_layer_checkpoint_dependencies"  # what Keras 2 calls the layers of a model
+
+LayerPath = tuple[str, ...]  # the names that lead to a layer, through models inside models
+Config: TypeAlias = Mapping[str, Any]  # of a layer, a model or its settings: JSON of somebody else
+
+
+class ConfiguredLayer(NamedTuple):
+    """A layer of a model, or of one inside it."""
+
+    path: LayerPath
+    place: str  # in the file of weights, as Keras 3.0 to 3.3 make it from classes
+    times: int  # how often the model applies it
+    layer: Config
+
+
+def layers_in(config: Config) -> Iterator[ConfiguredLayer]:
+    """Yield each layer of a model, also of models inside."""
+    waiting = [ConfiguredLayer((), "", 1, config)]
+    while waiting:
+        model = waiting.pop()
+        around = f"{model.place}/" if model.place else ""
+        used = Counter[str]()  # how many layers of a class there were
+        for layer in model.layer["config"]["layers"]:
+            word = _snake_case(layer)
+            place = f"{around}layers/{word}"
+            if used[word]:
+                place += f"_{used[word]}"
+            # An operation between layers has no place, and takes no number.
+            if ".ops" not in str(layer.get("module")):
+                used[word] += 1
+            path = (*model.path, name_of(layer))
+            times = model.times * max(1, len(layer.get("inbound_nodes") or ()))
+            configured = ConfiguredLayer(path, place, times, layer)
+            yield configured
+            wrapped = settings_of(layer).get("layer")
+            if is_model(layer):
+                waiting.append(configured)
+            elif _is_layer(wrapped):
+                inner = (*path, name_of(wrapped))
+                yield ConfiguredLayer(inner, f"{place}/layer", times, wrapped)
+
+
+def places_of_keras_2(config: Config, keys: Iterable[str]) -> dict[LayerPath, str]:
+    """Return {names that lead to a layer: its place in the file}, of a file by Keras 2.12 to 2.15.
+
+    There, layers with weights take two numbers of their class, and those that are saved elsewhere
+    take numbers, too. So layers and places are matched in order, if there are as many of both.
+
+    Args:
+        config: of the model.
+        keys: of the arrays in its file.
+    """
+    places: dict[LayerPath, str] = {}
+    keys = list(keys)
+    waiting: list[tuple[LayerPath, str, Config]] = [((), "", config)]
+    while waiting:
+        path, around, model = waiting.pop()
+        group = f"{around}{KERAS_2_LAYERS}/"
+        names = {key[len(group) :].partition("/")[0] for key in keys if key.startswith(group)}
+        by_class: dict[str, list[Config]] = defaultdict(list)
+        for layer in model["config"]["layers"]:
+            by_class[_snake_case(layer)].append(layer)
+        for word, layers in by_class.items():
+            titles = _numbered(word, names)
+            if len(titles) != len(layers):
+                continue
+            for layer, title in zip(layers, titles, strict=True):
+                inner = (*path, name_of(layer))
+                places[inner] = f"{group}{title}"
+                wrapped = settings_of(layer).get("layer")
+                if is_model(layer):
+                    waiting.append((inner, f"{group}{title}/", layer))
+                elif _is_layer(wrapped):
+                    places[*inner, name_of(wrapped)] = f"{group}{title}/layer"
+    return places
+
+
+def _numbered(word: str, names: Iterable[str]) -> list[str]:
+    """Return the names that are a word, or a word and a number, in the order of the numbers: dense, dense_2."""
+    pattern = re.compile(re.escape(word) + r"(?:_(\d+))?")
+    matches = [match for name in names if (match := pattern.fullmatch(name))]
+    return [match[0] for match in sorted(matches, key=lambda match: int(match[1] or 0))]
+
+
+def _snake_case(layer: Config) -> str:
+    """Return the class of a layer, as a file of weights has it: max_pooling2d for MaxPooling2D."""
+    word = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
+    return re.sub("([a-z])([A-Z])", r"\1_\2", word).lower()
+
+
+def is_own(layer: Config, *kinds: str) -> bool:
+    """Return whether a layer is of one of these classes of Keras's own, not one that somebody registered."""
+    module = layer.get("module")
+    return (
+        layer["class_name"] in kinds
+        and isinstance(module, str)
+        and module.partition(".")[0] == "keras"
+    )
+
+
+def is_model(layer: Config) -> bool:
+    """Return whether a layer is a functional or sequential model of Keras's own, whose layers are listed."""
+    return is_own(layer, *MODELS) and "layers" in settings_of(layer)
+
+
+def _is_layer(setting: object) -> TypeGuard[Config]:
+    """Return whether a setting of a layer is another layer."""
+    if not isinstance(setting, Mapping) or "class_name" not in setting:
+        return False
+    return isinstance(setting.get("config"), Mapping)
+
+
+def settings_of(layer: Config) -> Config:
+    """Return the settings of a layer; of somebody's own that are no object, none."""
+    config = layer["config"]
+    if isinstance(config, Mapping) or is_own(layer, layer["class_name"]):
+        return config
+    return {}
+
+
+def name_of(layer: Config) -> str:
+    """Return the name of a layer; Keras before 3.4 keeps that of an operation outside of its own config."""
+    settings = settings_of(layer)
+    if "name" in settings:
+        return settings["name"]
+    if "name" in layer or is_own(layer, layer["class_name"]):
+        return layer["name"]
+    return f"a {layer['class_name']} without a name"  # somebody's own, whose config does not say it
+
+
+def identity_of(layer: Config, path: LayerPath) -> Hashable:
+    """Return what a layer has in common with all its copies in a config: the number of a shared one, or its path."""
+    if layer.get("shared_object_id") is None:
+        return path
+    return str(layer["shared_object_id"])
