@@ -140,7 +140,7 @@ def test_logits_that_sum_to_about_100_are_logits():
     large = rng.uniform(0, 50, size=(30, 4))
     many = rng.exponential(size=(30, 100))  # each row has a sum of 100, give or take 10
     for logits in (large, many, np.round(large)):
-        lh.support.arrays.check_logits(logits)
+        lh.support.logits.check_logits(logits)
 
 
 def test_labels_that_lack_class_0_are_not_taken_for_labels_from_1():

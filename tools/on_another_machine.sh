@@ -27,7 +27,7 @@ part() { # NAME COMMAND...: run a command; say how it ended, and show all that i
 
 spread=
 if "$python" -c "import xdist" 2>/dev/null; then
-    cores=$("$python" -c "from levelhead.support.arrays import usable_cores; print(usable_cores())")
+    cores=$("$python" -c "from levelhead.support.threads import usable_cores; print(usable_cores())")
     spread="-n $cores --dist loadfile --no-loadscope-reorder"
 fi
 uname -sm

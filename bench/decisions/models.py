@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.support.arrays import log_softmax
+from levelhead.support.logits import log_softmax
 
 TREES = 100
 HIDDEN, STEPS, BATCH = 64, 800, 64

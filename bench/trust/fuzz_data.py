@@ -18,7 +18,7 @@ from levelhead.core.tuned import tuned_of
 from levelhead.io import arrays
 from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read as read_samples
-from levelhead.support.arrays import check_logits
+from levelhead.support.logits import check_logits
 
 try:
     from levelhead_lab.lab.snapshot import Snapshot

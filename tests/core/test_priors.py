@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 
 from levelhead.core.priors import estimate_prior, maximize_shares, project_on_simplex
 from levelhead.core.probabilities import smooth_votes
-from levelhead.support.arrays import log_softmax
 from levelhead.support.errors import LevelheadError
+from levelhead.support.logits import log_softmax
 from levelhead.support.warnings import PriorWarning
 
 COUNTS = [1600, 400, 100]

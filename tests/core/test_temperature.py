@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import softmax
 
 from levelhead.core.calibration import fit_temperature, some_rows
-from levelhead.support.arrays import raise_masked
+from levelhead.support.logits import raise_masked
 
 
 def problem(n: int, k: int, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

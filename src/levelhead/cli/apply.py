@@ -136,8 +136,9 @@ def write_applied(
 
 def adjusted_parts(tuned: Tuned, read: ScoreParts) -> Iterator[tuple[Part, np.ndarray]]:
     """Return each part of the scores, and what becomes of it, [n, K]."""
-    from ..support.arrays import check_logits, lower_masked, to_numpy, widen
+    from ..support.arrays import to_numpy, widen
     from ..support.errors import in_file
+    from ..support.logits import check_logits, lower_masked
 
     for part in read.parts:
         with in_file(read.source):
@@ -166,7 +167,7 @@ def probabilities(tuned: Tuned, scores: np.ndarray) -> np.ndarray:
     """Return calibrated probabilities: ``softmax(score / temperature)``, or a sigmoid for each label."""
     import numpy as np
 
-    from ..support.arrays import log_softmax
+    from ..support.logits import log_softmax
 
     assert tuned.temperature is not None
     scaled = scores.astype(np.float64) / tuned.temperature

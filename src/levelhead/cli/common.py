@@ -108,7 +108,7 @@ def example(*lines: str) -> str:
 def show(result: Any, text: str, as_json: bool) -> None:
     """Print the result of a command, a dict or a record: JSON for programs, text for people."""
     if as_json and not isinstance(result, dict):
-        from ..support.arrays import to_plain
+        from ..support.fields import to_plain
 
         result = to_plain(result)
     echo(json.dumps(result, indent=2) if as_json else text)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..support.arrays import Array, is_torch, like, raise_masked, to_numpy, widen
+from ..support.arrays import Array, is_torch, like, to_numpy, widen
 from ..support.backend import column, row_max, row_sum
+from ..support.logits import raise_masked
 
 _MOST_NUMBERS = 1 << 18  # that a temperature is fitted on: it is then known to some hundredths
 _MOST_ROWS = 20_000

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..support.arrays import Array, check_logits, lower_masked, numeric_logits, to_numpy
+from ..support.arrays import Array, to_numpy
 from ..support.errors import Advice, LevelheadError
+from ..support.logits import check_logits, lower_masked, numeric_logits
 from ..support.types import Kind
 from .adjustment import Fits
 from .class_labels import as_positions, check_labels, flatten_positions, resolve_labels

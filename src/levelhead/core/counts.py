@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..support.arrays import Array, check_shape, described, to_numpy
+from ..support.arrays import Array, described, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice
+from ..support.logits import check_shape
 from ..support.types import Missing
 from .class_labels import are_names, check_labels, find_labels
 from .class_names import are_numbers, as_mapping, find_classes, in_order, title

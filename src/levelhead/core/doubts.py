@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..support import warnings as kinds
-from ..support.arrays import Array, check_columns, described, raise_masked, to_numpy
+from ..support.arrays import Array, described, to_numpy
 from ..support.errors import LevelheadError
+from ..support.logits import check_columns, raise_masked
 from .class_names import listed
 from .goal import Goal
 from .head import Head, norm_follows_count

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..support.arrays import (
-    Array,
+from ..support.arrays import Array, to_numpy
+from ..support.errors import LevelheadError
+from ..support.logits import (
     are_log_probabilities,
     check_logits,
     check_shape,
     log_softmax,
     looks_like_probabilities,
     numeric_logits,
-    to_numpy,
 )
-from ..support.errors import LevelheadError
 from . import calibration
 from .class_labels import check_labels, refuse_swapped, resolve_labels
 from .counts import Counts, groups, resolve

@@ -33,9 +33,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..support.arrays import Array, is_torch, like, raise_masked, to_numpy
+from ..support.arrays import Array, is_torch, like, to_numpy
 from ..support.backend import column, exp, log, one_hot_sum, row_max, row_sum
 from ..support.errors import LevelheadError
+from ..support.logits import raise_masked
 from .adjustment import Adjustment, Fits
 from .calibration import fit_temperature
 from .newton import Curvature, Fit, solve

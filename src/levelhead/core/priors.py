@@ -19,16 +19,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..support.arrays import (
-    Array,
-    as_array,
-    check_columns,
-    check_logits,
-    log_softmax,
-    raise_masked,
-    to_plain,
-)
+from ..support.arrays import Array, as_array
 from ..support.errors import Advice, LevelheadError, check_choice, named
+from ..support.fields import to_plain
+from ..support.logits import check_columns, check_logits, log_softmax, raise_masked
 from ..support.types import Kind, PriorMethod
 from ..support.warnings import LevelheadWarning, PriorWarning, warn
 from .class_names import listed, title

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..support.arrays import LARGEST_PROBABILITY, Array, is_torch, refuse_percentages
+from ..support.arrays import Array, is_torch
 from ..support.errors import Advice, LevelheadError
+from ..support.logits import LARGEST_PROBABILITY, refuse_percentages
 
 _LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0 is less, in any precision
 _LEAST_VOTE = 1e-4  # the smallest probability that 0 is taken for

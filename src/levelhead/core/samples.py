@@ -16,17 +16,9 @@ from typing import get_args
 import numpy as np
 
 from ..path.curve import stable_order
-from ..support.arrays import (
-    Array,
-    are_log_probabilities,
-    are_on_gpu,
-    as_array,
-    check_logits,
-    is_torch,
-    not_finite,
-    to_numpy,
-)
+from ..support.arrays import Array, are_on_gpu, as_array, is_torch, to_numpy
 from ..support.errors import LevelheadError, check_choice
+from ..support.logits import are_log_probabilities, check_logits, not_finite
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .class_labels import (

@@ -18,8 +18,9 @@ import numpy as np
 from ..show.plot import draw_changes
 from ..show.style import html
 from ..support import atomic, text
-from ..support.arrays import Array, as_array, is_torch, lower_masked, to_numpy, widen
+from ..support.arrays import Array, as_array, is_torch, to_numpy, widen
 from ..support.errors import LevelheadError
+from ..support.logits import lower_masked
 from ..support.regular_file import check_regular_file
 from ..support.types import Kind, LabelTask
 from . import evidence_words

@@ -15,16 +15,15 @@ import numpy as np
 
 from ..path.direction import Direction
 from ..path.engines import find_changes
-from ..support.arrays import (
-    Array,
+from ..support.arrays import Array, as_array
+from ..support.errors import LevelheadError, check_choice
+from ..support.logits import (
     are_log_probabilities,
-    as_array,
     check_logits,
     check_shape,
     log_softmax,
     raise_masked,
 )
-from ..support.errors import LevelheadError, check_choice
 from ..support.types import Kind
 from .adjustment import Adjustment
 from .arguments import target_prior

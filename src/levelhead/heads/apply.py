@@ -23,9 +23,10 @@ from ..core.label_task import check_label_task
 from ..core.rules import Rescale, Rule
 from ..core.tuned import Tuned
 from ..core.tuned_checks import check_for_head
-from ..support.arrays import Array, check_logits
+from ..support.arrays import Array
 from ..support.errors import Advice, LevelheadError, check_choice, in_file
 from ..support.extras import naming_what_is_missing
+from ..support.logits import check_logits
 from ..support.types import BiasPolicy, Missing
 from .adjusted import Adjusted
 from .along import Along, put_along

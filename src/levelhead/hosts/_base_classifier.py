@@ -31,8 +31,8 @@ from ..core.counts import Counts
 from ..core.rules import Rule
 from ..core.tuned import Tuned
 from ..heads.sklearn import innermost
-from ..support.arrays import log_softmax
 from ..support.errors import LevelheadError
+from ..support.logits import log_softmax
 from ..support.types import Kind
 
 # Which method of a classifier gives scores of a kind.

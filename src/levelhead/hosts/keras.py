@@ -17,9 +17,9 @@ from ..core.metrics import Metric
 from ..core.rules import Rule, default_rule, find_rule
 from ..core.tune import tune
 from ..core.tuned import Tuned
-from ..support.arrays import looks_like_probabilities
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
+from ..support.logits import looks_like_probabilities
 from ..support.types import Kind
 from ..support.warnings import LevelheadWarning, warn
 

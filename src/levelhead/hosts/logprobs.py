@@ -18,8 +18,8 @@ import numpy as np
 
 from ..core.class_names import first_repeated, listed
 from ..support import text
-from ..support.arrays import log_softmax
 from ..support.errors import LevelheadError, visible
+from ..support.logits import log_softmax
 from ..support.warnings import MissingClassWarning, warn
 
 _ASK = "ask for logprobs=True and top_logprobs=20 (n_probs=20 of llama.cpp's /completion)"

@@ -14,8 +14,9 @@ from ..core.rules import DEFAULT, Rule
 from ..core.tune import tune
 from ..core.tuned import Tuned, tuned_of
 from ..core.tuned_checks import check_classes
-from ..support.arrays import Array, log_softmax, looks_like_probabilities
+from ..support.arrays import Array
 from ..support.errors import LevelheadError, check_choice
+from ..support.logits import log_softmax, looks_like_probabilities
 from ..support.types import Kind
 from ._labels import by_name, counts_by_name, encode_labels, names_of
 

@@ -12,8 +12,9 @@ from ..core.class_names import title as class_title
 from ..core.goal import Goal, check_cost
 from ..core.metrics import COST, Metric, find_metric
 from ..core.probabilities import logit_of_probabilities
-from ..support.arrays import LARGEST_PROBABILITY, Array, check_finite_rows, described, to_numpy
+from ..support.arrays import Array, described, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice, named, reported_as
+from ..support.logits import LARGEST_PROBABILITY, check_finite_rows
 from ..support.types import Kind
 
 DEFAULT_METRIC = "macro_f1"

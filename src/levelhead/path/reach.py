@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..support.arrays import SCRATCH
+from ..support.threads import SCRATCH
 from .direction import Direction, MoveTable
 from .winners import winners_at_end
 

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..support.arrays import Array, few_threads
+from ..support.arrays import Array
 from ..support.progress import RowProgress
 from ..support.read import read_chunks
+from ..support.threads import few_threads
 from ..support.types import Kind
 from .curve import ascending
 from .direction import Direction, MoveTable, crossing

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..support.arrays import LARGEST_PROBABILITY, check_logits, not_finite
+from ..support.logits import LARGEST_PROBABILITY, check_logits, not_finite
 from ..support.progress import RowProgress
 from ..support.types import Kind
 from .curve import ascending
@@ -115,7 +115,7 @@ def _read(part: Tensor, kind: Kind, dtype: torch.dtype, first: int) -> Tensor:
 
 
 def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
-    """Return what `lower_masked` of support/arrays.py does of logits [n, K], which are these rows."""
+    """Return what `lower_masked` of support/logits.py does of logits [n, K], which are these rows."""
     masked = part == -torch.inf
     refused = (~part.isfinite() & ~masked).any(dim=1) | masked.all(dim=1)
     if refused.any():

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from ..support.arrays import log_softmax
 from ..support.errors import LevelheadError
+from ..support.logits import log_softmax
 from ..support.read import read_chunks
 from .subject import Subject
 from .svg import Plane, tag

@@ -1,8 +1,8 @@
 """What any library has, and no noun of this one.
 
-arrays, backend, columns: what numpy and torch do differently, logits as they come, numbered columns
-read: logits in chunks, also of files larger than the memory
+arrays, backend, columns: what numpy and torch do differently, numbered columns
+logits, read: logits as they come, checked; the same in chunks, also of files larger than the memory
 errors, warnings, types: `LevelheadError`, warning classes, the words that parameters accept
 atomic, regular_file, text, fields: files written in one step; files that are read; JSON and its fields
-extras, progress: libraries that may be missing; progress bars
+extras, progress, threads: libraries that may be missing; progress bars; how many threads to use
 """

@@ -1,13 +1,16 @@
-"""Dataclass fields checked by their annotations: for records whose values people write in files.
+"""Records and JSON: dataclasses made of objects that people write in files, and written as such.
 
-`record_from` makes a record of a JSON object, and `convert_fields_`, which a record calls when it is
-made, checks the type of each value. A value may be anything here, hence `Any`.
+`record_from` makes a record of a JSON object; `convert_fields_`, which a record calls when it is
+made, checks each value by its annotation; and `to_plain` is the way back. A value may be anything
+here, hence `Any`.
 """
 
 import sys
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from .errors import LevelheadError
 
@@ -126,3 +129,18 @@ def type_in_words(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return f"a list of {type_in_words(parts[0]).removeprefix('a ')}s"
     return _IN_WORDS[get_origin(hint) or hint]
+
+
+def to_plain(record: Any) -> dict[str, Any]:
+    """Return a dataclass as a dict that JSON can hold: arrays and tuples become lists, in records inside it too."""
+    return {key: _plain_value(value) for key, value in asdict(record).items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    return value

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import CheckedLogits, check_logits, is_torch, lower_masked, to_numpy
+from .arrays import is_torch, to_numpy
 from .errors import LevelheadError
+from .logits import CheckedLogits, check_logits, lower_masked
 from .progress import RowProgress
 from .types import Kind
 

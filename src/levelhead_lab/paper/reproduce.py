@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from levelhead.support import atomic
-from levelhead.support.arrays import usable_cores
 from levelhead.support.errors import Advice, LevelheadError, check_choice
+from levelhead.support.threads import usable_cores
 from levelhead.support.warnings import quiet
 
 from ..lab.choices import PaperTable, TrainingDtype

@@ -14,8 +14,8 @@ from levelhead.core.measure import Measures, measure
 from levelhead.core.rules import DEFAULT, RULES, Rescale, Rule, Tau, find_rule
 from levelhead.core.tune import tune
 from levelhead.core.tuned import Tuned
-from levelhead.support.arrays import to_plain
 from levelhead.support.errors import Advice, LevelheadError, visible
+from levelhead.support.fields import to_plain
 from levelhead.support.warnings import quiet
 
 from ..lab.snapshot import Snapshot

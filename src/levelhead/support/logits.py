@@ -1,0 +1,225 @@
+"""Logits [N, K] as they come: checked once, where they enter, and told from probabilities.
+
+`check_logits` is the whole check: numbers, of the right shape, finite (but for -inf, which masks a
+class), and not probabilities or percentages by mistake. Large logits are checked part by part
+(support/read.py), by `numeric_logits` and `lower_masked`. What was checked may be wrapped as
+`CheckedLogits`, and is not checked again.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .arrays import Array, described, to_numpy, widen
+from .errors import Advice, LevelheadError, check_choice
+from .types import Kind
+
+LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
+_PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 100"
+
+
+class CheckedLogits(np.ndarray):
+    """Logits [N, K] in memory that are checked already, by whoever made this view of them."""
+
+
+def read_logits(logits: Array, kind: Kind = "logits") -> np.ndarray:
+    """Return logits [N, K] in memory, checked unless they are already."""
+    if isinstance(logits, CheckedLogits):
+        return np.asarray(logits)
+    return check_logits(to_numpy(logits), kind=kind)
+
+
+def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
+    """Return logits [N, K], checked: floats, finite but for -inf, which masks. Probabilities become their logarithms.
+
+    Args:
+        logits, kind: [N, K]; what they are: probabilities given as `logits` are refused.
+        first: the number of their first row, for messages, where they are part of a larger array.
+    """
+    check_choice("kind", kind, ("logits", "probabilities"))
+    values = numeric_logits(logits)
+    if values.dtype.kind != "f":
+        values = values.astype(np.float64)
+    values = lower_masked(values, first)
+    if kind == "probabilities":
+        _check_probabilities(values, first)
+        return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
+    if look_like_percentages(values):
+        advice = Advice("kind", "probabilities", "after dividing them by 100")
+        raise LevelheadError(f"expected logits, {_PERCENTAGES}", advice=advice)
+    if looks_like_probabilities(values):
+        got = "got what looks like probabilities: rows in [0, 1] that sum to 1"
+        advice = Advice("kind", "probabilities", "with the rule shift, which uses their logarithms")
+        raise LevelheadError(
+            f"expected logits, {got}; save the values before the softmax", advice=advice
+        )
+    return values
+
+
+def _check_probabilities(values: np.ndarray, first: int) -> None:
+    """Raise LevelheadError for the first row with a number below 0 or above 1."""
+    outside = np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))
+    if not len(outside):
+        return
+    refuse_percentages(values)
+    row = values[outside[0]]
+    worst = row.max()
+    if row.min() < 0:
+        worst = row.min()
+    reason = f"expected probabilities, from 0 to 1, got {worst:g} in row {first + outside[0]}"
+    raise LevelheadError(reason, advice=Advice("kind", "logits", "if these are logits"))
+
+
+# ---- Shape -------------------------------------------------------------------------------------
+
+
+def numeric_logits(logits: Array) -> np.ndarray:
+    """Return logits [N, K], checked to be numbers and of that shape."""
+    values = to_numpy(logits)
+    check_shape(values.shape)
+    if values.dtype.kind not in "fiu":
+        raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
+    return values
+
+
+def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
+    """Check that logits [N, K] have at least one sample and two classes.
+
+    Args:
+        shape: of the logits.
+        labels: how many there are: logits with as many columns, and another number of rows, are
+            refused, as they seem to be transposed.
+    """
+    if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
+        has_one_score = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
+        aside = ""
+        if has_one_score:
+            aside = "; for one score z per sample, stack (0, z) and use the rule shift"
+        size = "[N, K] of at least 1 sample and 2 classes"
+        raise LevelheadError(f"expected logits {size}, got shape {list(shape)}{aside}")
+    if labels == shape[1] != shape[0]:
+        got = f"got shape {list(shape)} and {labels} labels"
+        raise LevelheadError(
+            f"expected logits [N, K], one row per label, {got}; transpose the logits"
+        )
+
+
+def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0) -> None:
+    """Check that other logits than those tuned on have a column for each class, and enough rows."""
+    if logits.ndim != 2 or logits.shape[1] != classes or len(logits) < least:
+        raise LevelheadError(
+            f"expected logits [M, {classes}], got shape {list(logits.shape)}", parameter=parameter
+        )
+
+
+# ---- Finite, or masked -------------------------------------------------------------------------
+
+
+def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
+    """Check that logits [n, K] are finite. Rows are numbered from `first` in the message."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Twice as fast as values.sum(), which rounds better.
+        if np.isfinite(np.einsum("ij->", values)):
+            return
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():  # a sum of finite numbers may overflow
+        raise not_finite(first + int(np.argmin(finite)))
+
+
+def lower_masked(values: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return logits [n, K], checked to be finite, but that -inf, a masked score, becomes the lowest number."""
+    try:
+        check_finite_rows(values, first)
+    except LevelheadError:
+        masked = np.isneginf(values)
+        # NaN and +inf are refused, and so is a row that is masked altogether: no class is left.
+        refused = (~np.isfinite(values) & ~masked).any(axis=1) | masked.all(axis=1)
+        if refused.any():
+            raise not_finite(first + int(np.argmax(refused))) from None
+        wide = widen(values)
+        return np.where(masked, np.finfo(wide.dtype).min, wide)
+    return values
+
+
+def not_finite(row: int) -> LevelheadError:
+    """Return the error for logits that are not finite, first in a row."""
+    first = f"the logits hold NaN or infinite values, first in row {row}"
+    return LevelheadError(f"{first}; leave such rows out, or compute them in float32")
+
+
+def raise_masked(logits: np.ndarray) -> np.ndarray:
+    """Return logits [N, K] without scores far below any that matter, as masks are: they would set the scale.
+
+    Where one is 10^4 times further below the largest of its row than is usual, those more than 10
+    times further are raised to that. They win nowhere, before or after.
+    """
+    with np.errstate(over="ignore"):
+        largest = logits.max(axis=1, keepdims=True).astype(np.float64)
+        widest = float((largest - logits.min(axis=1, keepdims=True)).max(initial=0.0))
+        # The usual distance is a median over about 1000 rows. It can only be so small beside the
+        # widest if a third of the distances are, so that most often nothing need be sorted.
+        step = max(1, len(logits) // 1000)
+        distances = largest[::step] - logits[::step]
+        if 3 * np.count_nonzero(distances <= 2e-4 * widest) < distances.size - 3:
+            return logits
+        distances = distances[distances > 0]  # the largest of each row is not below itself
+        if not len(distances):
+            return logits
+        usual = float(np.median(distances))
+        if widest <= 1e4 * usual:
+            return logits
+        return largest - np.minimum(largest - logits, 10 * usual)
+
+
+# ---- Probabilities -----------------------------------------------------------------------------
+
+
+def log_softmax(logits: Array) -> np.ndarray:
+    """Return log-probabilities [N, K], in float64."""
+    scores = to_numpy(logits).astype(np.float64)
+    scores = scores - scores.max(axis=1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+
+
+def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
+    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax."""
+    rows = np.asarray(values[:sample], np.float64)
+    if not ((rows >= 0).all() and (rows <= 1).all()):
+        return False
+    return np.allclose(rows.sum(axis=1), 1, atol=2e-3)
+
+
+def look_like_percentages(values: Array, sample: int = 1000) -> bool:
+    """Return whether rows lie within 0 and 100 and each sum to 100, to rounding."""
+    rows = to_numpy(values[:sample]).astype(np.float64)
+    if rows.ndim != 2 or not len(rows) or not ((rows >= 0).all() and (rows <= 100).all()):
+        return False
+    off = 0.2
+    if (rows == np.floor(rows)).all():  # whole percents may each be off by a half
+        off = 2.0
+    return bool((np.abs(rows.sum(axis=1) - 100) <= off).all())
+
+
+def refuse_percentages(values: Array) -> None:
+    """Raise LevelheadError if what should be probabilities are percentages."""
+    if look_like_percentages(values):
+        raise LevelheadError(f"expected probabilities, {_PERCENTAGES}; divide them by 100")
+
+
+def are_log_probabilities(logits: Array) -> bool:
+    """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1; 1000 rows are looked at.
+
+    >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
+    (True, False)
+    """
+    most = max(10, min(1000, 4_000_000 // logits.shape[1]))  # some millions of numbers at most
+    for count in (10, most):  # most often, a few rows tell
+        rows = to_numpy(logits[:count])
+        if rows.dtype.kind not in "fiu":  # `check_logits` says what is wrong with them
+            return False
+        rows = rows.astype(np.float64)
+        if not len(rows) or not (rows <= LARGEST_PROBABILITY - 1).all():
+            return False
+        if not (np.abs(np.exp(rows).sum(axis=1) - 1) < 0.02).all():
+            return False
+    return True
