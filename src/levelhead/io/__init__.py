@@ -1,6 +1,6 @@
 """Users' data files: logits, labels and counts. No code in a file is run.
 
-samples_file: logits, labels, counts and class names, from one file or several
+samples_file, scores_file: logits, labels, counts and class names, from one file or several; the logits alone
 parts, parts_written: scores read, and written, a part at a time
 arrays: one array of a file of any known format; counts, shares and names
 array_formats, class_formats: the readers of `arrays`, by suffix; what counts and names look like in files

@@ -17,7 +17,7 @@ from ..support.errors import LevelheadError, in_file
 from ..support.read import read_rows
 from ..support.regular_file import check_regular_file
 from . import arrays
-from .samples_file import names_next_to
+from .scores_file import names_next_to
 from .table import TABLE_SUFFIXES, Table
 from .table_columns import columns_called, find_columns
 from .table_file import table_parts

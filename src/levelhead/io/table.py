@@ -40,6 +40,12 @@ class Table:
             )
         return self.at((self.titles or []).index(title))
 
+    def without(self, title: str) -> "Table":
+        """Return the table without the column with a title, which must be there."""
+        self.column(title)
+        kept = [i for i, other in enumerate(self.titles or ()) if other != title]
+        return Table([(self.titles or [])[i] for i in kept], [self.columns[i] for i in kept])
+
     def at(self, i: int) -> np.ndarray:
         """Return the column at a place; one of texts as an array of texts, which those that nobody reads never are."""
         values = self.columns[i]
