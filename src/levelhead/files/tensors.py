@@ -1,4 +1,9 @@
-"""The tensors of a file by key, and its layers by name and shape: what is there to find a head among."""
+"""The tensors of a file by key, and its layers by name and shape: what is there to find a head among.
+
+A file without a graph has only names and shapes to go by. `Tensors` holds both and answers what
+find.py and find_checks.py ask of them; it is also what `find_by_names` (heads/candidates.py) takes,
+which knows the names that libraries give their heads.
+"""
 
 import re
 from collections import Counter
@@ -60,26 +65,34 @@ def several_heads(layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError
 
 @dataclass(frozen=True)
 class Tensors:
-    """All tensors of a file by key, and the weights among them by layer."""
+    """All tensors of a file by key, and the weights among them by layer.
+
+    Args:
+        path: the file.
+        spans: its tensors by key, in the order of the file.
+        ordered: whether they come in the order in which the model has its layers.
+    """
 
     path: Path
     spans: Mapping[str, Span]
-    ordered: bool = False  # whether they come in the order in which the model has its layers
+    ordered: bool = False
 
     # In memory the last two are settled by an example; a file has only the names.
     pairs = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
 
     @cached_property
     def weights(self) -> dict[str, Span]:
-        matrices = {
-            key: span
-            for key, span in self.spans.items()
-            if key.split(".")[-1] == "weight" or span.transposed
-        }
-        return {key.rpartition(".")[0]: span for key, span in matrices.items()}
+        """The weight of each layer, a `weight` [K, d] or a `kernel` [d, K], by the layer's name in the file."""
+        weights = {}
+        for key, span in self.spans.items():
+            layer, _, leaf = key.rpartition(".")
+            if leaf == "weight" or span.transposed:
+                weights[layer] = span
+        return weights
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each layer's weight, [K, d] whichever way round the file has it."""
         return {layer: span.logical for layer, span in self.weights.items()}
 
     @cached_property
@@ -90,26 +103,30 @@ class Tensors:
     @cached_property
     def blocks(self) -> set[str]:
         """The layers and all that is around them, by these names."""
-        parts = (name.split(".") for name in self.names.values())
-        return {
-            ".".join(one[:depth])
-            for one in parts
-            for depth in range(1, min(len(one), DEEPEST_NAME) + 1)
-        }
+        blocks = set()
+        for name in self.names.values():
+            parts = name.split(".")
+            for depth in range(1, min(len(parts), DEEPEST_NAME) + 1):
+                blocks.add(".".join(parts[:depth]))
+        return blocks
 
     @cached_property
     def taking(self) -> Counter[tuple[str, int]]:
-        """How many layers of a block take so many inputs."""
-        return Counter(
-            (layer.rpartition(".")[0], shape[1])
-            for layer, shape in self.shapes.items()
-            if len(shape) > 1
-        )
+        """How many layers of a block take so many inputs: {(block, d): layers}."""
+        taking: Counter[tuple[str, int]] = Counter()
+        for layer, shape in self.shapes.items():
+            if len(shape) > 1:
+                taking[layer.rpartition(".")[0], shape[1]] += 1
+        return taking
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape with K rows or, if that is not known, at least so many."""
-        rows = {layer: shape[0] for layer, shape in matrix_shapes(self.shapes).items()}
-        return [layer for layer, n in rows.items() if (n == classes if classes else n >= least)]
+        candidates = []
+        for layer, shape in matrix_shapes(self.shapes).items():
+            rows = shape[0]
+            if rows == classes or (not classes and rows >= least):
+                candidates.append(layer)
+        return candidates
 
     def wide_convolutions(self, classes: int | None) -> list[str]:
         """Return the convolutions over more than one place that have K outputs, or any number if that is not known."""
@@ -129,35 +146,45 @@ class Tensors:
 
     @cached_property
     def _computed(self) -> dict[str, tuple[int, ...]]:
-        held = {key: match[1] or "" for key in self.spans if (match := COMPUTED.fullmatch(key))}
-        return {layer: self.spans[key].logical for key, layer in held.items()}
+        """The shapes of layers whose weights are computed from others."""
+        shapes = {}
+        for key, span in self.spans.items():
+            match = COMPUTED.fullmatch(key)
+            if match is not None:
+                shapes[match[1] or ""] = span.logical
+        return shapes
 
     @cached_property
     def all_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all layers of weights in the order of the file, recurrent and computed ones too."""
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for key, span in self.spans.items():
+            if len(span.shape) < 2:
+                continue
             block, _, leaf = key.rpartition(".")
-            if len(span.shape) > 1 and COMPUTED.fullmatch(key):
-                found[owner_of(key)] = span.logical
-            elif len(span.shape) > 1 and (WEIGHTS.fullmatch(leaf) or span.transposed):
-                found[block] = span.logical
-        return found
+            if COMPUTED.fullmatch(key):
+                shapes[owner_of(key)] = span.logical
+            elif WEIGHTS.fullmatch(leaf) or span.transposed:
+                shapes[block] = span.logical
+        return shapes
 
     def with_shapes(self, layers: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
         """Return layers with their shapes, in the order of the file, where heads come late."""
         shapes = self.shapes | self._computed
         order = {owner_of(key): i for i, key in enumerate(self.spans)}
-        return [
-            (layer, shapes[layer]) for layer in sorted({*layers}, key=lambda one: order.get(one, 0))
-        ]
+        ordered = sorted({*layers}, key=lambda layer: order.get(layer, 0))
+        return [(layer, shapes[layer]) for layer in ordered]
+
+    # What `find_by_names` asks. A file cannot tell a block that fits from one that is there.
 
     def rows(self, layer: str) -> int:
+        """Return how many rows a layer has: K."""
         return self.shapes[layer][0]
 
     layers = candidates
 
     def has(self, block: str, classes: int | None = None) -> bool:
+        """Return whether there is a layer, or something with layers in it, of this name."""
         return block in self.blocks
 
     fits = has
@@ -165,54 +192,71 @@ class Tensors:
     def ends(self, block: str, classes: int | None) -> list[str]:
         """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
         inside = [
-            one
-            for one in self.candidates(classes, least=1)
-            if f"{self.names[one]}.".startswith(f"{block}.")
+            layer
+            for layer in self.candidates(classes, least=1)
+            if f"{self.names[layer]}.".startswith(f"{block}.")
         ]
-        direct = [layer for layer in inside if self.names[layer] == block]
-        places = {
-            layer: re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :]) for layer in inside
-        }
-        numbered = {int(place[0]): layer for layer, place in places.items() if place}
-        chain = [self.shapes[numbered[i]] for i in sorted(numbered)]
-        if len(numbered) == len(inside) and all(
-            one[0] == after[1] for one, after in pairwise(chain)
-        ):
+        # A Sequential numbers its layers. They are a chain if each takes what the one before it gives.
+        numbered: dict[int, str] = {}
+        for layer in inside:
+            number = self.names[layer][len(block) + 1 :]
+            if re.fullmatch(r"\d+", number):
+                numbered[int(number)] = layer
+        shapes = [self.shapes[numbered[i]] for i in sorted(numbered)]
+        is_chain = all(before[0] == after[1] for before, after in pairwise(shapes))
+        if len(numbered) == len(inside) and is_chain:
             if numbered:
                 return [numbered[max(numbered)]]
             return []
+        direct = [layer for layer in inside if self.names[layer] == block]
         return direct or inside
 
     def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
-        """Return whether a layer is in the head's own block, or feeds one of its own, which takes K inputs."""
+        """Return whether a layer is in the head's own block, or feeds one of its own, which takes K inputs.
+
+        Args:
+            layer: one that could be a head, too.
+            found: the layers of the head.
+        """
         block = layer.rpartition(".")[0]
-        rows = self.rows(layer)
-        feeds = self.taking[block, rows] > (self.shapes[layer][1:2] == (rows,))
-        beside = block in {one.rpartition(".")[0] for one in found if "." in one}
-        return beside or len(self.shapes[layer]) != 2 or (bool(block) and feeds)
+        shape = self.shapes[layer]
+        rows = shape[0]
+        # A square layer takes K inputs itself.
+        itself = int(shape[1:2] == (rows,))
+        feeds = self.taking[block, rows] > itself
+        beside = block in {other.rpartition(".")[0] for other in found if "." in other}
+        return beside or len(shape) != 2 or (bool(block) and feeds)
 
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
+        """Return the error for a head that could be any of these layers."""
         reason = several_heads(self.with_shapes([*found, *rivals]))
         return self.error(reason.message, reason.advice)
 
     def error(self, message: str, advice: Advice | None = None) -> LevelheadError:
+        """Return an error about this file."""
         return LevelheadError(f"{self.path}: {message}", advice=advice)
 
     def doubtful(self, head: LayerSpans, key: str, reason: str, effect: str) -> LevelheadError:
+        """Return the error for a head that a tensor speaks against, unless the caller names the head.
+
+        Args:
+            head: what looks like it.
+            key: the tensor that speaks against it.
+            reason: why it does.
+            effect: when to name the head all the same.
+        """
         seems = f"{head.key} looks like the head, but there is a {key}: {reason}"
         return self.error(seems, Advice("head", None, effect))
 
 
 def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings or shortcuts."""
-    return {
-        layer: shape
-        for layer, shape in shapes.items()
-        if len(shape) > 1
-        and {*shape[2:]} <= {1}
-        and not NOT_HEADS.search(layer)
-        and not is_shortcut(layer)
-    }
+    matrices = {}
+    for layer, shape in shapes.items():
+        is_matrix = len(shape) > 1 and all(n == 1 for n in shape[2:])
+        if is_matrix and not NOT_HEADS.search(layer) and not is_shortcut(layer):
+            matrices[layer] = shape
+    return matrices
 
 
 def owner_of(key: str) -> str:
