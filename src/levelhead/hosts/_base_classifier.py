@@ -1,9 +1,16 @@
-"""What the fixed and the tuned classifier share: scores [N, K] of any classifier, and predictions."""
+"""What the fixed and the tuned classifier share: scores [N, K] of any classifier, and predictions.
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+`fit` checks X and y, finds out which metadata are for whom, and leaves the rest to the subclass, whose `_fit` sets
+`estimator_`, the classifier inside, and `tuned_`, what is done to its scores. Predictions then take three steps:
+`class_scores` of the classifier inside, `Tuned.apply`, and the largest.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, _safe_indexing, get_tags
@@ -30,11 +37,15 @@ from sklearn.utils.validation import (
 from ..core.counts import Counts
 from ..core.rules import Rule
 from ..core.tuned import Tuned
-from ..heads.sklearn import innermost
+from ..heads.sklearn import Estimator, innermost
 from ..support.errors import LevelheadError
 from ..support.logits import log_softmax
 from ..support.types import Kind
 
+# X: an array, a sparse matrix, a data frame, a list of texts: whatever the classifier inside takes.
+Inputs: TypeAlias = Any
+# What a `fit` takes besides X and y, by name: values for each sample, or for all.
+FitParams: TypeAlias = Mapping[str, object]
 # Which method of a classifier gives scores of a kind.
 RESPONSES: dict[Kind, str] = {
     "logits": "decision_function",
@@ -46,12 +57,11 @@ RESPONSES: dict[Kind, str] = {
 class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier around another. A subclass has `_fit`, which sets `estimator_` and `tuned_`."""
 
-    estimator: Any
-    counts: Counts | None
-    estimator_: Any
+    estimator: Estimator  # as it was given
+    counts: Counts | None  # as they were given
+    estimator_: Estimator  # the one that is fitted
     tuned_: Tuned
     _kind: Kind  # of the scores that are taken of the estimator
-    _fit: Callable[..., None]
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [
@@ -72,7 +82,7 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     # The parameters of the estimator inside are not checked yet when `fit` is called.
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, **params: Any):
+    def fit(self, X: Inputs, y: ArrayLike, **params: object):
         """Fit the classifier, and learn how to adjust its scores; return it.
 
         Args:
@@ -81,19 +91,23 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             **params: `sample_weight` [N] for the `fit` of the classifier; other metadata by
                 scikit-learn's routing.
         """
-        X, y = indexable(X, y)
-        target_type = type_of_target(y, input_name="y", raise_unknown=True)
+        X, targets = indexable(X, y)
+        target_type = type_of_target(targets, input_name="y", raise_unknown=True)
         if target_type not in ("binary", "multiclass"):
             reason = f"expected one class per sample. Unknown label type: {target_type}"
             raise LevelheadError(reason, parameter="y")
-        labels = column_or_1d(y, warn=True)
+        labels = column_or_1d(targets, warn=True)
         self._fit(X, labels, self._routed(X, labels, params))
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
         return self
 
-    def _routed(self, X: Any, labels: np.ndarray, params: dict[str, Any]) -> Any:
+    @abstractmethod
+    def _fit(self, X: Inputs, y: np.ndarray, routed: Bunch) -> None:
+        """Set `estimator_`, `tuned_` and `_kind`, from labels y [N] and what `_routed` returned."""
+
+    def _routed(self, X: Inputs, labels: np.ndarray, params: FitParams) -> Bunch:
         """Return where metadata go: those of ``.estimator.fit`` and of ``.splitter.split``.
 
         Sample weights are for the classifier, as in scikit-learn's own meta-estimators, also where
@@ -109,27 +123,27 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             fit_params = params if weights is not None else {}
             return Bunch(estimator=Bunch(fit=fit_params), splitter=Bunch(split={}))
         _raise_for_params(params, self, None)
-        return process_routing(self, "fit", **params)
+        return cast(Bunch, process_routing(self, "fit", **params))
 
     @property
     def classes_(self) -> np.ndarray:
         """The class labels, [K]."""
         return self.estimator_.classes_
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Inputs) -> np.ndarray:
         """Return the adjusted scores: [N, K], or [N] for two classes, above 0 for the second."""
         scores = self._adjusted_scores(X)
         if scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Inputs) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""
         best = self._adjusted_scores(X).argmax(axis=1)  # checks first that it is fitted
         return self.classes_[best]
 
     @available_if(_estimator_has("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Inputs) -> np.ndarray:
         """Return the softmax of the adjusted scores over the temperature of `tuned_`, [N, K].
 
         They are calibrated where a temperature was tuned, for classes as the metric weighs them:
@@ -138,7 +152,7 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return np.exp(self.predict_log_proba(X))
 
     @available_if(_estimator_has("predict_proba"))
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Inputs) -> np.ndarray:
         """Return the logarithm of `predict_proba`, [N, K]."""
         scores = self._adjusted_scores(X)
         return log_softmax(scores / (self.tuned_.temperature or 1.0))
@@ -148,7 +162,7 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         mapping = MethodMapping().add(callee="fit", caller="fit")
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=mapping)
 
-    def _adjusted_scores(self, X: Any) -> np.ndarray:
+    def _adjusted_scores(self, X: Inputs) -> np.ndarray:
         check_is_fitted(self, "tuned_")
         return np.asarray(self.tuned_.apply(class_scores(self.estimator_, X, self._kind)))
 
@@ -170,14 +184,14 @@ def _check_classes_have_weight(labels: np.ndarray, weights: np.ndarray) -> None:
             raise LevelheadError(reason, parameter="sample_weight")
 
 
-def kind_of_scores(estimator: Any) -> Kind:
+def kind_of_scores(estimator: Estimator) -> Kind:
     """Return what is taken of a classifier: its `decision_function`, or else probabilities."""
     if hasattr(estimator, "decision_function"):
         return "logits"
     return "probabilities"
 
 
-def class_scores(estimator: Any, X: Any, kind: Kind) -> np.ndarray:
+def class_scores(estimator: Estimator, X: Inputs, kind: Kind) -> np.ndarray:
     """Return scores [N, K] of a kind; of two classes with one decision value z, (-z/2, z/2)."""
     method = RESPONSES[kind]
     scores = np.asarray(getattr(estimator, method)(X), dtype=np.float64)
@@ -185,6 +199,7 @@ def class_scores(estimator: Any, X: Any, kind: Kind) -> np.ndarray:
         return np.outer(scores, [-0.5, 0.5])
     classes = len(estimator.classes_)
     model = innermost(estimator)
+    # An SVC may give a score for each pair of classes: of three classes these are three, too.
     one_vs_one = getattr(model, "decision_function_shape", "ovr") == "ovo"
     if scores.shape[1] != classes or (method == "decision_function" and one_vs_one):
         pairs = f"{type(model).__name__} scores pairs of classes"
@@ -194,7 +209,7 @@ def class_scores(estimator: Any, X: Any, kind: Kind) -> np.ndarray:
     return scores
 
 
-def check_rule(estimator: Any, rule: Rule, kind: Kind, parameter: str) -> None:
+def check_rule(estimator: Estimator, rule: Rule, kind: Kind, parameter: str) -> None:
     """Raise LevelheadError if a rule cannot act on the scores of a fitted classifier."""
     name = type(innermost(estimator)).__name__
     if kind == "logits" and len(estimator.classes_) == 2 and rule.multiplies and not rule.adds:
@@ -204,16 +219,18 @@ def check_rule(estimator: Any, rule: Rule, kind: Kind, parameter: str) -> None:
     rule.refuse_kind(kind, parameter)
 
 
-def is_frozen(estimator: Any) -> bool:
+def is_frozen(estimator: Estimator) -> bool:
     """Return whether `fit` leaves a classifier as it is: it, or the last step, is frozen."""
     if hasattr(estimator, "steps"):
         return is_frozen(estimator.steps[-1][1])
     return isinstance(estimator, FrozenEstimator)
 
 
-def fit_on(model: Any, X: Any, y: np.ndarray, rows: np.ndarray | None, params: dict) -> Any:
+def fit_on(
+    model: Estimator, X: Inputs, y: np.ndarray, rows: np.ndarray | None, params: FitParams
+) -> Estimator:
     """Fit on some rows, or on all if None; parameters with a value per sample are cut alike."""
     if rows is None:
         return model.fit(X, y, **params)
-    own_params = _check_method_params(X, params, indices=rows)
-    return model.fit(_safe_indexing(X, rows), y[rows], **own_params)
+    params_of_rows = _check_method_params(X, params, indices=rows)
+    return model.fit(_safe_indexing(X, rows), y[rows], **params_of_rows)

@@ -1,15 +1,22 @@
-"""Folds of a cross-validation, each scored by a model that was not trained on it."""
+"""Folds of a cross-validation, each scored by a model that was not trained on it.
 
-from typing import Any, NamedTuple
+`AdjustedClassifierCV` calls `score_fold` for each split, in parallel where it may, and tunes on all that comes back.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
+from ..heads.sklearn import Estimator
 from ..support.types import Kind
-from ._base_classifier import class_scores, fit_on
+from ._base_classifier import FitParams, Inputs, class_scores, fit_on
 from ._labels import encode_labels
 from ._loss_counts import loss_counts
+
+# Rows to train on, None where nothing is trained, and rows that are held out.
+Split = tuple[np.ndarray | None, np.ndarray]
 
 
 class ScoredFold(NamedTuple):
@@ -21,27 +28,48 @@ class ScoredFold(NamedTuple):
 
 
 def counts_of_rows(
-    model: Any, labels: np.ndarray, rows: Any, classes: np.ndarray, fit_params: dict
+    model: Estimator,
+    labels: np.ndarray,
+    rows: np.ndarray | slice,
+    classes: np.ndarray,
+    fit_params: FitParams,
 ) -> np.ndarray:
-    """Return how many samples of each class the loss of a model saw, [K], of some rows of y."""
+    """Return how many samples of each class the loss of a model saw, [K], of some rows of y.
+
+    Args:
+        model: a classifier that was fitted on these rows.
+        labels: [N], positions in `classes`, of all rows.
+        rows: which of them it was fitted on.
+        classes: [K], the labels.
+        fit_params: what its `fit` was given besides X and y: a sample weight for each row.
+    """
     weights = fit_params.get("sample_weight")
-    own_weights = None
+    weights_of_rows = None
     if weights is not None:
-        own_weights = np.asarray(weights)[rows]
-    return loss_counts(model, labels[rows], classes, own_weights)
+        weights_of_rows = np.asarray(weights)[rows]
+    return loss_counts(model, labels[rows], classes, weights_of_rows)
 
 
 def score_fold(
-    estimator: Any,
-    X: Any,
+    estimator: Estimator,
+    X: Inputs,
     y: np.ndarray,
-    split: tuple[np.ndarray | None, np.ndarray],
+    split: Split,
     classes: np.ndarray,
     kind: Kind,
-    fit_params: dict | None,
+    fit_params: FitParams | None,
 ) -> ScoredFold:
-    """Score held-out rows; without `fit_params`, by an estimator that is trained already."""
-    trained_on, held = split
+    """Score held-out rows; without `fit_params`, by an estimator that is trained already.
+
+    Args:
+        estimator: the classifier, which is cloned and fitted on the rows to train on.
+        X, y: all samples, with labels as they are.
+        split: rows to train on, and rows to score.
+        classes: [K], the labels of all samples, in the order of the scores.
+        kind: of the scores.
+        fit_params: what `fit` takes besides X and y.
+    """
+    trained_on, held_out = split
     model = estimator
     if fit_params is not None:
         model = fit_on(clone(estimator), X, y, trained_on, fit_params)
@@ -49,11 +77,14 @@ def score_fold(
     if trained_on is not None:
         labels = encode_labels(y, classes)
         counts = counts_of_rows(model, labels, trained_on, classes, fit_params or {})
-    scores = class_scores(model, _safe_indexing(X, held), kind)
-    if len(model.classes_) < len(classes):  # one that no sample here has is never predicted
-        lowest = 0.0 if kind == "probabilities" else -np.inf
-        known = encode_labels(model.classes_, classes)
-        filled = np.full((len(scores), len(classes)), lowest)
-        filled[:, known] = scores
-        scores = filled
-    return ScoredFold(scores, encode_labels(y[held], classes), counts)
+    scores = class_scores(model, _safe_indexing(X, held_out), kind)
+    # A class that none of the rows trained on has is never predicted.
+    if len(model.classes_) < len(classes):
+        lowest = -np.inf
+        if kind == "probabilities":
+            lowest = 0.0
+        columns = encode_labels(model.classes_, classes)
+        all_columns = np.full((len(scores), len(classes)), lowest)
+        all_columns[:, columns] = scores
+        scores = all_columns
+    return ScoredFold(scores, encode_labels(y[held_out], classes), counts)

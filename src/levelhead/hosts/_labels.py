@@ -1,19 +1,37 @@
-"""Labels of classes that are names: in `y`, in counts, targets and floors, never mixed with positions."""
+"""Labels of classes that are names: in `y`, in counts, targets and floors, never mixed with positions.
 
-from collections.abc import Mapping
-from typing import Any
+A scikit-learn classifier or a predictor knows its classes by labels, such as "ant" or 20, in the order of its columns.
+`levelhead.tune` knows positions 0 to K - 1, and names, which are texts. Here the first become the second:
+
+- `encode_labels`: labels [N] of samples as positions.
+- `by_name`: {label: value}, as targets and floors are given, as {name: value}.
+- `counts_by_name`: the same for counts, which may also be labels to be counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.class_labels import Positions, as_positions
 from ..core.class_names import as_mapping, listed
-from ..core.counts import WithBackground
+from ..core.counts import Counts, WithBackground
 from ..support.arrays import to_numpy
 from ..support.errors import LevelheadError
 
+# [K], the labels of the classes in the order of the scores.
+ClassLabels: TypeAlias = Sequence[object] | np.ndarray
+_Values = TypeVar("_Values")
 
-def encode_labels(labels: Any, classes: Any, parameter: str = "y") -> Positions:
+
+def encode_labels(labels: ArrayLike, classes: ClassLabels, parameter: str = "y") -> Positions:
     """Return labels [N] as positions in `classes`.
+
+    Args:
+        labels: [N], each one of the classes.
+        classes: [K], the labels in the order of the scores.
+        parameter: what the labels are, for a message about one that is no class.
 
     >>> encode_labels([20, 3, 3], [3, 20]).tolist()
     [1, 0, 0]
@@ -27,12 +45,12 @@ def encode_labels(labels: Any, classes: Any, parameter: str = "y") -> Positions:
     return as_positions(np.array([positions[label] for label in values], np.int64))
 
 
-def names_of(classes: Any) -> list[str]:
+def names_of(classes: ClassLabels) -> list[str]:
     """Return the names by which `levelhead.tune` knows the classes."""
     return [str(label) for label in np.asarray(classes).tolist()]
 
 
-def by_name(values: Any, classes: Any, parameter: str) -> Any:
+def by_name(values: _Values, classes: ClassLabels, parameter: str) -> _Values | dict[str, float]:
     """Return {label: value} as {name: value}, after checking each label; anything else as it is.
 
     >>> by_name({20: 0.9}, [3, 20], "floors")
@@ -46,7 +64,7 @@ def by_name(values: Any, classes: Any, parameter: str) -> Any:
     return {names[i]: value for i, value in zip(positions, mapping.values(), strict=True)}
 
 
-def counts_by_name(counts: Any, classes: Any) -> Any:
+def counts_by_name(counts: Counts | None, classes: ClassLabels) -> Counts | None:
     """Return counts as `levelhead.tune` takes them, with the names of the classes.
 
     Args:
@@ -57,13 +75,11 @@ def counts_by_name(counts: Any, classes: Any) -> Any:
     if isinstance(counts, WithBackground):
         position = encode_labels([counts.background], classes, "background")[0]
         return WithBackground(counts_by_name(counts.counts, classes), names_of(classes)[position])
-    if (
-        counts is None
-        or isinstance(counts, Mapping)
-        or as_mapping(counts, len(classes)) is not None
-    ):
+    is_mapping = isinstance(counts, Mapping) or as_mapping(counts, len(classes)) is not None
+    if counts is None or is_mapping:
         return by_name(counts, classes, "counts")
     values = to_numpy(counts)
+    # More values than classes can only be the labels of training samples.
     if values.ndim == 1 and len(values) > len(classes):
         positions = encode_labels(values, classes, "counts")
         return np.bincount(positions, minlength=len(classes))

@@ -1,14 +1,20 @@
-"""How many samples of each class a classifier's loss saw: times the weights of classes and samples."""
+"""How many samples of each class a classifier's loss saw: times the weights of classes and samples.
 
-from typing import Any
+What offsets are held near is the mix of classes that the loss saw, and ``class_weight="balanced"`` makes that even,
+whatever `y` counts.
+"""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..heads.sklearn import innermost
+from ..heads.sklearn import Estimator, innermost
 
 
 def loss_counts(
-    estimator: Any, labels: np.ndarray, classes: np.ndarray, sample_weight: Any = None
+    estimator: Estimator,
+    labels: np.ndarray,
+    classes: np.ndarray,
+    sample_weight: ArrayLike | None = None,
 ) -> np.ndarray:
     """Return the samples of each class as the loss saw them, [K], whole numbers from 1 on.
 
@@ -33,24 +39,31 @@ def loss_counts(
         seen *= len(labels) / weights.sum()  # in samples, whatever the unit of the weights
     sizes = np.bincount(labels, minlength=len(classes))
     weighted = seen * weights_of_classes(innermost(estimator), sizes, classes)
+    # Counts are whole numbers of samples, and no class that was trained on has none.
     return np.maximum(np.round(weighted), 1.0)
 
 
-def weights_of_classes(model: Any, sizes: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return by what a classifier weighs each class, [K], on a training set of these sizes."""
-    given = getattr(model, "class_weight", None)
-    by_size = getattr(model, "auto_class_weights", None)  # CatBoost's
+def weights_of_classes(model: Estimator, sizes: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return by what a classifier weighs each class, [K], on a training set of these sizes [K].
+
+    Each library has a parameter of its own for it: scikit-learn and LightGBM `class_weight`,
+    CatBoost `auto_class_weights`, and for two classes LightGBM `is_unbalance`, XGBoost and others
+    `scale_pos_weight`.
+    """
+    class_weight = getattr(model, "class_weight", None)
+    by_size = getattr(model, "auto_class_weights", None)
     balanced = sizes.sum() / (len(sizes) * np.maximum(sizes, 1))
-    if isinstance(given, dict):
-        return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
-    if isinstance(given, str) or by_size == "Balanced":  # balanced, or balanced_subsample
+    if isinstance(class_weight, dict):
+        return np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+    # A text is "balanced" or, of forests, "balanced_subsample".
+    if isinstance(class_weight, str) or by_size == "Balanced":
         return balanced
     if by_size == "SqrtBalanced":
         return np.sqrt(balanced)
     if len(classes) == 2:
-        if getattr(model, "is_unbalance", False):  # LightGBM's
+        if getattr(model, "is_unbalance", False):
             return balanced
-        positive = getattr(model, "scale_pos_weight", None)  # XGBoost's and others'
-        if positive is not None:
-            return np.array([1.0, float(positive)])
+        of_positives = getattr(model, "scale_pos_weight", None)
+        if of_positives is not None:
+            return np.array([1.0, float(of_positives)])
     return np.ones(len(classes))

@@ -4,14 +4,20 @@
 it has none, the logarithm of its `predict_proba`. The two classes are the twins of scikit-learn's
 FixedThresholdClassifier and TunedThresholdClassifierCV, for any number of classes. Where nothing
 changes, predictions are the classifier's own, except for SVC, which votes: set `break_ties=True`.
+
+What they share is in `_base_classifier.py`. `AdjustedClassifier` fits the classifier and takes the adjustment from
+what it was given. `AdjustedClassifierCV` has each fold scored by a model of the others (`_folds.py`), tunes on all
+of these scores (`core.tune.tune_folds`), and fits the classifier on everything.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.class_labels import as_positions
 from ..core.counts import Counts, resolve
@@ -31,27 +37,41 @@ from ._labels import by_name, counts_by_name, encode_labels, names_of
 with naming_what_is_missing():
     from sklearn.base import clone
     from sklearn.model_selection import StratifiedShuffleSplit, check_cv
-    from sklearn.utils import _safe_indexing
+    from sklearn.utils import Bunch, _safe_indexing
     from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
     from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
     from sklearn.utils.parallel import Parallel, delayed
     from sklearn.utils.validation import _num_samples, check_is_fitted
 
-    from ..heads.sklearn import innermost
+    from ..heads.sklearn import Estimator, innermost
     from ._base_classifier import (
         RESPONSES,
         BaseAdjustedClassifier,
+        FitParams,
+        Inputs,
         check_rule,
         class_scores,
         fit_on,
         is_frozen,
         kind_of_scores,
     )
-    from ._folds import ScoredFold, counts_of_rows, score_fold
+    from ._folds import ScoredFold, Split, counts_of_rows, score_fold
     from ._loss_counts import loss_counts
 
 _BY_DEFAULT = Shift(1.0)  # what a calibrated classifier needs for classes that weigh the same
 _SOME = 1000  # rows that are looked at for doubts
+
+
+class Splitter(Protocol):
+    """What scikit-learn's splitters have: rows to train on and rows to hold out, several times."""
+
+    def split(
+        self, X: Inputs, y: ArrayLike | None = ..., groups: ArrayLike | None = ...
+    ) -> Iterable[tuple[np.ndarray, np.ndarray]]: ...
+
+
+# How `AdjustedClassifierCV` holds out: folds, a share, "prefit", a splitter, or the splits themselves.
+CV: TypeAlias = int | float | str | Splitter | Iterable[tuple[np.ndarray, np.ndarray]] | None
 
 
 class AdjustedClassifier(BaseAdjustedClassifier):
@@ -88,7 +108,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Estimator,
         by: Tuned | Rule | str | Path | None = None,
         *,
         counts: Counts | None = None,
@@ -97,7 +117,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         self.by = by
         self.counts = counts
 
-    def _fit(self, X: Any, y: np.ndarray, routed: Any) -> None:
+    def _fit(self, X: Inputs, y: np.ndarray, routed: Bunch) -> None:
         fit_params = routed.estimator.fit
         self.estimator_ = fit_on(clone(self.estimator), X, y, None, fit_params)
         self._weights = fit_params.get("sample_weight")
@@ -125,7 +145,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
                 raise LevelheadError(f"{reason}; tune on its own scores")
         return tuned
 
-    def _tuned_by_rule(self, rule: Rule, X: Any, labels: np.ndarray) -> Tuned:
+    def _tuned_by_rule(self, rule: Rule, X: Inputs, labels: np.ndarray) -> Tuned:
         """Return what a rule with a strength does to the scores, as a choice without evidence."""
         kind = kind_of_scores(self.estimator_)
         check_rule(self.estimator_, rule, kind, "by")
@@ -260,16 +280,16 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Estimator,
         *,
         scoring: str | Metric | Goal = "balanced_accuracy",
         rule: str | Rule = DEFAULT,
-        cv: Any = None,
+        cv: CV = None,
         refit: bool = True,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         counts: Counts | None = None,
-        target: Any = None,
+        target: ArrayLike | Mapping[object, float] | None = None,
     ) -> None:
         self.estimator = estimator
         self.scoring = scoring
@@ -291,13 +311,16 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
     def _prefit(self) -> bool:
         return isinstance(self.cv, str)
 
-    def _fit(self, X: Any, y: np.ndarray, routed: Any) -> None:
+    def _fit(self, X: Inputs, y: np.ndarray, routed: Bunch) -> None:
         with named("scoring"):
             goal = Goal.of(self.scoring)
         rule = find_rule(self.rule)
         splits = self._splits(X, y, routed.splitter.split)
-        trained_on = None if self.refit else splits[0][0]
         fit_params = routed.estimator.fit
+        # The classifier that predicts later: trained on everything, on the one split, or before.
+        trained_on = None
+        if not self.refit:
+            trained_on = splits[0][0]
         if self._prefit:
             self.estimator_ = self.estimator
         else:
@@ -306,12 +329,14 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
         self._kind = kind = kind_of_scores(self.estimator_)
         check_rule(self.estimator_, rule, kind, "rule")
-        labels = encode_labels(y, self.classes_)
-        base = self.estimator if self.refit else self.estimator_
+        # Each fold is scored by a model of the others or, without refit, by the one that is trained.
+        base = self.estimator_
+        params_of_folds = None
+        if self.refit:
+            base = self.estimator
+            params_of_folds = fit_params
         jobs = (
-            delayed(score_fold)(
-                base, X, y, split, self.classes_, kind, fit_params if self.refit else None
-            )
+            delayed(score_fold)(base, X, y, split, self.classes_, kind, params_of_folds)
             for split in splits
         )
         folds = cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
@@ -319,6 +344,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         if not self._already_trained and self.counts is None:
             # Folds overlap, and so the pooled counts are several times those of the training.
             rows = slice(None) if trained_on is None else trained_on
+            labels = encode_labels(y, self.classes_)
             counts = counts_of_rows(self.estimator_, labels, rows, self.classes_, fit_params)
             self.tuned_ = replace(self.tuned_, counts=tuple(map(float, counts)))
 
@@ -334,11 +360,11 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         self._folds = folds
         parts = []
         for fold in folds:
+            # Counts as given, or else those of the fold's training; of a model that was trained
+            # before nobody knows them, and `tune_folds` takes those of the held-out labels.
             counts = given_counts
-            if given_counts is None:
+            if given_counts is None and not self._already_trained:
                 counts = fold.counts
-            if self._already_trained and given_counts is None:
-                counts = None
             parts.append((fold.scores, fold.labels, counts))
         with kept() as doubts:
             tuned = tune_folds(
@@ -357,9 +383,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
             doubts = [doubt for doubt in doubts if not isinstance(doubt, harmless)]
         return replace(tuned, warnings=issue_warnings(doubts))
 
-    def _splits(
-        self, X: Any, y: np.ndarray, params: dict
-    ) -> list[tuple[np.ndarray | None, np.ndarray]]:
+    def _splits(self, X: Inputs, y: np.ndarray, params: FitParams) -> list[Split]:
         """Return pairs of (train, held-out) rows; train is None for a model that is trained."""
         if self._prefit:
             if self.refit:
@@ -404,7 +428,10 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
 
 
 def training_counts(
-    counts: Counts | None, labels: np.ndarray, classes: np.ndarray, weights: Any = None
+    counts: Counts | None,
+    labels: np.ndarray,
+    classes: np.ndarray,
+    weights: ArrayLike | None = None,
 ) -> np.ndarray:
     """Return checked counts [K] in the order of `classes`: those given, or those of the labels."""
     if counts is None:
