@@ -40,13 +40,20 @@ def every_finding(
     snapshots: Mapping[str, Snapshot],
     two_features: dict[str, Any] | None,
 ) -> dict[tuple[str, str], Finding | None]:
-    """Return the verdict on every claim, by where it stands and the name of its function; None without its sources."""
-    found: dict[tuple[str, str], Finding | None] = {}
+    """Return the verdict on every claim, by where it stands and the name of its function; None without its sources.
+
+    Args:
+        records: every record in results/records.
+        snapshots: the whole networks in results/networks, by method: `baseline` and `wvn`, CIFAR-10 at ratio 100.
+        two_features: what bench/paper/two_features.py wrote, networks of two features; None if it has not run.
+    """
+    findings: dict[tuple[str, str], Finding | None] = {}
     for claim, where in CLAIMS.items():
-        found[where, claim.__name__] = judged(claim, records)
+        findings[where, claim.__name__] = judged(claim, records)
     baseline = snapshots.get("baseline")
     wvn = snapshots.get("wvn")
     gamma = companion_gamma(records, "cifar10:100", "wvn")
+    # Claims that whole networks decide, and what each of them takes.
     of_networks: list[tuple[str, Callable[..., Finding], tuple[Any, ...]]] = [
         ("Equation 3", network_claims.losses_follow_frequency, (baseline,)),
         ("Equation 4", network_claims.own_norms_are_pulled_up, (baseline,)),
@@ -57,9 +64,8 @@ def every_finding(
         ("Figure 6", network_claims.rare_classes_gain, (baseline, wvn, gamma)),
     ]
     for where, claim, sources in of_networks:
-        there = all(source is not None for source in sources)
-        if there:
-            found[where, claim.__name__] = claim(*sources)
-        else:
-            found[where, claim.__name__] = None
-    return found
+        finding = None
+        if all(source is not None for source in sources):
+            finding = claim(*sources)
+        findings[where, claim.__name__] = finding
+    return findings

@@ -1,7 +1,13 @@
 """What all claims share: a finding with number and rule, rank correlations with the counts, the paper's setting.
 
-Each claim of the paper is one function, which states its own thresholds, in the module of its subject: `norm_claims`,
-`feature_claims`, `table_claims`, `gamma_claims` and `network_claims`; `all_claims` has them in the order of the paper.
+The paper says some thirty things about its figures and tables: "the norm of a class's weight vector follows its sample
+frequency". Each is one function, in the module of its subject: `norm_claims`, `feature_claims`, `table_claims`,
+`gamma_claims` and `network_claims`. It takes all records (or whole networks), measures one number, and returns a
+`Finding`: the claim in words, the number, and by a rule of its own whether we see what the paper saw. It returns None
+while the records that it needs are missing.
+
+`all_claims` calls them in the order of the paper, through `judged`: where the paper has only one column in mind, its
+own setting decides, and what all columns show stands beside it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +22,9 @@ from .geometry import rank_correlation
 from .tables import column_title, table1_columns
 
 ClaimOutcome = Literal["reproduced", "partly", "not reproduced"]
-STRONG, WEAK = 0.7, 0.3  # rank correlations
+# Rank correlations from which on a value "follows" another one, and from which on it does so partly.
+STRONG = 0.7
+WEAK = 0.3
 Values = Callable[[Record], Sequence[float | None] | None]  # a value per class of a record
 
 
@@ -32,13 +40,21 @@ class Finding:
 
 
 def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome:
+    """Return the outcome of a number that should be high; of one that should be low, pass all three negated.
+
+    >>> outcome_for(0.5, reproduced=0.7, partly=0.3)
+    'partly'
+    """
     return outcome_if(number >= reproduced, number >= partly)
 
 
 def outcome_if(reproduced: bool, partly: bool) -> ClaimOutcome:
+    """Return the outcome of two conditions, of which the first is the stronger one."""
     if reproduced:
         return "reproduced"
-    return "partly" if partly else "not reproduced"
+    if partly:
+        return "partly"
+    return "not reproduced"
 
 
 _FIGURE_4 = _FIGURE_6 = ("cifar10:100",)
@@ -59,21 +75,27 @@ OWN_SETTING: dict[str, tuple[str, ...]] = {
 def judged(
     claim: Callable[[Sequence[Record]], Finding | None], records: Sequence[Record]
 ) -> Finding | None:
-    """Judge a claim on the paper's own setting, and say beside it what all columns show."""
-    every = claim(records)
-    own = OWN_SETTING.get(claim.__name__)
-    if own is None:
-        return every
-    kept = {*own, *(f"{column.split(':')[0]}:1" for column in own)}
+    """Judge a claim on the paper's own setting, and say beside it what all columns show.
+
+    Args:
+        claim: one of `all_claims.CLAIMS`; its name decides the setting, by `OWN_SETTING`.
+        records: all there are.
+    """
+    on_all_columns = claim(records)
+    papers_columns = OWN_SETTING.get(claim.__name__)
+    if papers_columns is None:
+        return on_all_columns
+    # Claims that are relative to balanced data need those records too.
+    kept = {*papers_columns, *(f"{column.split(':')[0]}:1" for column in papers_columns)}
     finding = claim([record for record in records if record["column"] in kept])
-    if finding is None or every is None:
+    if finding is None or on_all_columns is None:
         return finding
     where = "CIFAR-10"
-    if len(own) == 1:
-        where = column_title(own[0])
+    if len(papers_columns) == 1:
+        where = column_title(papers_columns[0])
     seen = f"{where}: {finding.seen}"
-    if every.seen != finding.seen:
-        seen += f"; all columns: **{every.outcome}**"
+    if on_all_columns.seen != finding.seen:
+        seen += f"; all columns: **{on_all_columns.outcome}**"
     return replace(finding, seen=seen)
 
 
@@ -86,12 +108,18 @@ def count_correlation(record: Record, values: Sequence[float | None]) -> float:
 def rank_finding(
     records: Sequence[Record], says: str, values: Values, *, sign: int
 ) -> Finding | None:
-    """Judge that a value rises (sign 1) or falls (-1) with the counts, by the baseline's mean over columns.
+    """Judge that a value rises or falls with the counts, by the baseline's mean over the columns of Table 1.
 
     Classes differ in themselves, and their order is always the same. So two more numbers are reported: the correlation
     of each class's value relative to the same class on balanced data, and that of balanced data in this order.
+
+    Args:
+        records: of which columns without the baseline are left out.
+        says: the claim in words.
+        values: takes a record, returns a value for each class, or None where the record has none.
+        sign: 1 if the value is claimed to rise with the counts, -1 if it is claimed to fall.
     """
-    by_column: dict[str, float] = {}
+    by_column: dict[str, float] = {}  # rank correlation, mean over seeds
     relative_to_balanced: list[float] = []
     of_balanced: dict[str, float] = {}
     for column in table1_columns(imbalanced=True):
@@ -99,11 +127,15 @@ def rank_finding(
         if not runs:
             continue
         by_column[column] = mean(sign * count_correlation(run, value) for run, value in runs)
+        # The same classes trained on equally many images: what a class is like by itself.
         data = column.split(":")[0]
         balanced = _with_values(full_runs(records, f"{data}:1", "baseline"), values)
         if balanced:
             first = runs[0][0]
-            of_balanced[data] = mean(sign * count_correlation(first, v) for _, v in balanced)
+            of_balanced[data] = mean(
+                sign * count_correlation(first, plain) for _, plain in balanced
+            )
+            # Every seed beside every balanced seed.
             ranks = []
             for run, value in runs:
                 for _, plain in balanced:
@@ -125,19 +157,22 @@ def _with_values(
     runs: Sequence[Record], values: Values
 ) -> list[tuple[Record, Sequence[float | None]]]:
     """Return the runs that have values, each with its own."""
-    found = []
+    pairs = []
     for run in runs:
         value = values(run)
         if value:
-            found.append((run, value))
-    return found
+            pairs.append((run, value))
+    return pairs
 
 
 def _relative(
     values: Sequence[float | None], balanced: Sequence[float | None]
 ) -> list[float | None]:
     """Return each class's value over that of the same class on balanced data; None where either is missing."""
-    found: list[float | None] = []
+    ratios: list[float | None] = []
     for value, plain in zip(values, balanced, strict=True):
-        found.append(value / plain if value is not None and plain else None)
-    return found
+        if value is None or not plain:
+            ratios.append(None)
+        else:
+            ratios.append(value / plain)
+    return ratios

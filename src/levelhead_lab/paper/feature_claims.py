@@ -17,7 +17,8 @@ def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
 
 def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
     """Judge by the mean width of the rarest third, of the middle and of the most frequent third of the classes."""
-    first_rises, second_rises = [], []
+    first_rises = []  # of the width, from the rarest third to the middle, in degrees
+    second_rises = []  # from the middle to the most frequent third
     for column in table1_columns(imbalanced=True):
         for run in full_runs(records, column, "baseline"):
             widths = run["geometry"].get("sigma_train")
@@ -34,13 +35,15 @@ def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
         return None
     first = mean(first_rises)
     second = mean(second_rises)
-    share = second / first if first > 0 else float("inf")
+    share = float("inf")  # widths that do not even rise at first do not saturate
+    if first > 0:
+        share = second / first
     return Finding(
         "The size of a training cluster saturates where a class has enough samples.",
         share,
         f"from the rarest third of the classes to the middle clusters widen by {first:.1f} "
         f"degrees, from there to the most frequent third by {second:.1f}",
-        outcome_for(-share, -0.5, -0.999),
+        outcome_for(-share, -0.5, -0.999),  # a low share is what is claimed
         "the second at most half of the first; partly: less",
     )
 
@@ -56,6 +59,7 @@ def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
 
 
 def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
+    """Judge the one angle that the paper states, at ratio 100; ratio 200 stands beside it."""
     gaps = {}
     for column in ("cifar10:100", "cifar10:200"):
         of_rarest = []

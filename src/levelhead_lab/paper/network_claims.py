@@ -1,4 +1,8 @@
-"""The paper's claims that whole networks decide: Equations 3 and 4, section 3.2, Figures 3, 5 and 6."""
+"""The paper's claims that whole networks decide: Equations 3 and 4, section 3.2, Figures 3, 5 and 6.
+
+The networks are snapshots with the features of training and test images: Baseline and WVN on CIFAR-10 at ratio 100, one
+seed each. A claim about one network is weaker than one about three seeds of ten columns: read these so.
+"""
 
 from statistics import mean
 from typing import Any
@@ -15,11 +19,13 @@ from .geometry import angular_sigma, boundary_angles, center_gap, rank_correlati
 
 
 def losses_follow_frequency(snapshot: Snapshot) -> Finding:
+    """Judge Equation 3 by the mean cross entropy of each class's samples, ranked by rarity."""
     ranks = {}
     for split in ("train", "test"):
         labels = snapshot.labels[split]
         logits = np.asarray(snapshot.logits(split), np.float64)
         own = logits[np.arange(len(labels)), labels]
+        # Cross entropy is log sum_k exp(l_k) - l_y; the largest logit is taken out, so that no exponential overflows.
         largest = logits.max(axis=1)
         log_sum = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
         by_class = np.bincount(labels, log_sum - own) / np.bincount(labels)
@@ -34,13 +40,19 @@ def losses_follow_frequency(snapshot: Snapshot) -> Finding:
 
 
 def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
+    """Judge Equation 4: what a sample's loss does to the norm of its own class's weight vector.
+
+    With ``l_y = |w_y| |f| cos(theta)`` the derivative of the loss is ``(p_y - 1) |f| cos(theta)``: below 0, so that a
+    step makes the norm grow, exactly where the cosine is above 0.
+    """
     labels = snapshot.labels["train"]
     rows = np.arange(len(labels))
     logits = np.asarray(snapshot.logits("train"), np.float64)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     probability = exponentials[rows, labels] / exponentials.sum(axis=1)
     own = logits[rows, labels]
-    # |f| cos(theta) is the logit over the norm, which is positive
+    # |f| cos(theta) is the logit over the norm. The norm is positive and the same for a whole class, so that the sign
+    # of the sum over a class is right without it.
     slope = np.bincount(labels, (probability - 1) * own)
     lean = float((own > 0).mean())
     falling = int((slope < 0).sum())
@@ -59,7 +71,7 @@ def boundary_leans(two_features: dict[str, Any]) -> Finding:
     counts = np.asarray(two_features["counts"])
     most = int(counts.argmax())
     least = int(counts.argmin())
-    angles = {}
+    angles = {}  # by method: of each network, the boundary's angle to the frequent and to the rare class
     for method in ("baseline", "wvn"):
         heads = [Head(np.array(weights)) for weights in two_features[method]["weights"]]
         angles[method] = [boundary_angles(head, most, least) for head in heads]
@@ -80,6 +92,7 @@ def boundary_leans(two_features: dict[str, Any]) -> Finding:
 
 def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
     """Judge section 3.2 by random directions, and by non-negative ones, which features are."""
+    # A class's volume is its share of directions: the head has no bias, so that lengths do not matter.
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(100_000, baseline.head.weight.shape[1]))
     shares = {}
@@ -91,13 +104,13 @@ def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
     follows = rank_correlation(shares["Baseline", "all"], baseline.counts)
     of_wvn = [share for (method, _), share in shares.items() if method == "WVN"]
     level = all(share.max() <= 2 * share.min() for share in of_wvn)
-    each = []
+    spans = []
     for (method, kind), share in shares.items():
-        each.append(f"{method}, {kind} directions {share.max():.0%} to {share.min():.0%}")
+        spans.append(f"{method}, {kind} directions {share.max():.0%} to {share.min():.0%}")
     return Finding(
         "More frequent classes have a larger volume of feature space; at equal norms volumes are alike.",
         follows,
-        f"rank correlation {follows:.2f}; {'; '.join(each)}",
+        f"rank correlation {follows:.2f}; {'; '.join(spans)}",
         outcome_if(follows >= STRONG and level, follows >= STRONG),
         f"{STRONG:g}, and with WVN none twice another's; partly: the former",
     )
@@ -126,7 +139,9 @@ def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
 def frequent_classes_have_low_precision(snapshot: Snapshot) -> Finding:
     """Judge the lower left corner of Figure 6 (a): rare classes are taken for frequent ones."""
     counted = confusion(snapshot.logits("test"), snapshot.labels["test"])
-    predicted = np.maximum(counted.sum(axis=0), 1)
+    predicted = np.maximum(
+        counted.sum(axis=0), 1
+    )  # a class that is never predicted has precision 0
     precision = np.diag(counted) / predicted
     order = np.argsort(snapshot.counts, kind="stable")
     third = max(1, len(order) // 3)
@@ -144,6 +159,7 @@ def frequent_classes_have_low_precision(snapshot: Snapshot) -> Finding:
 
 
 def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Finding:
+    """Judge Figure 6 (b) beside (a): recall of each class with WVN+RS minus that of the plain network, in points."""
     third = max(1, baseline.head.classes // 3)
     order = np.argsort(baseline.counts, kind="stable")
     before = recall(baseline.logits("test"), baseline.labels["test"])

@@ -15,6 +15,7 @@ STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 
 
 def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
+    """Judge by the rank correlation of norms with counts after the first epoch that a record has, and at the end."""
     runs = []
     for run in full_runs(records, column, "baseline"):
         if len(run["norms_over_epochs"]["epochs"]) > 1:
@@ -40,7 +41,8 @@ def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
 
 def balanced_norms_are_uniform(records: Sequence[Record]) -> Finding | None:
     """Judge by the standard deviation of norms over their mean, beside the mildest imbalance of Table 1."""
-    parts, shares = [], []
+    parts = []
+    shares = []  # spread on balanced data over that at ratio 10
     for data in ("cifar10", "cifar100"):
         balanced = [_spread(run) for run in full_runs(records, f"{data}:1", "baseline")]
         mildest = [_spread(run) for run in full_runs(records, f"{data}:10", "baseline")]
@@ -59,12 +61,18 @@ def balanced_norms_are_uniform(records: Sequence[Record]) -> Finding | None:
 
 
 def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
-    ranks, ends = [], {}
+    """Judge how far apart the norms lie, largest over smallest, by its rank correlation with the ratio.
+
+    Beside it: in how many networks the most frequent class has the largest norm, and the rarest the smallest.
+    """
+    ranks = []
+    ends: dict[str, list[bool]] = {}  # by data set: whether both ends are right, of each network
     for data in ("cifar10", "cifar100"):
         columns = [c for c in table1_columns(data) if full_runs(records, c, "baseline")]
-        if len(columns) < 3:
+        if len(columns) < 3:  # a rank correlation of two points is 1 or -1, whatever they are
             continue
-        apart, extreme = [], []
+        apart = []
+        extreme = []
         for column in columns:
             runs = full_runs(records, column, "baseline")
             apart.append(mean(max(run["norms"]) / min(run["norms"]) for run in runs))
@@ -90,6 +98,7 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
 
 
 def step_norms_part(records: Sequence[Record]) -> Finding | None:
+    """Judge the supplement's first figure: half of the classes are frequent, half are rare."""
     gaps = {}
     for column in STEP_COLUMNS:
         runs = full_runs(records, column, "baseline")
@@ -112,7 +121,9 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
     if not plain:
         return None
     before = _norm_excess(plain)
-    seen, outcomes, shares = [], [], []
+    seen = []
+    outcomes = []
+    shares = []  # of the baseline's excess that is left
     for method in ("over-sample-largest", "over-sample"):
         repeated = full_runs(records, column, method)
         if not repeated:
@@ -136,15 +147,18 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
 
 
 def _norm_excess(records: Sequence[Record]) -> float:
+    """Return by which share the largest norm exceeds the smallest, mean over the records."""
     return mean(max(record["norms"]) / min(record["norms"]) - 1 for record in records)
 
 
 def _spread(record: Record) -> float:
+    """Return the standard deviation of the norms over their mean."""
     norms = np.asarray(record["norms"])
     return float(norms.std() / norms.mean())
 
 
 def _ends_are_extreme(record: Record) -> bool:
+    """Say whether a most frequent class has the largest norm, and a rarest one the smallest."""
     norms = np.asarray(record["norms"])
     counts = np.asarray(record["counts"])
     largest = counts[norms.argmax()]

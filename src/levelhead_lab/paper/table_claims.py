@@ -1,4 +1,7 @@
-"""The paper's claims about its tables: methods beside each other, and RS beside the oracle head."""
+"""The paper's claims about its tables: methods beside each other, and RS beside the oracle head.
+
+All differences are in points of error. A cell with several seeds counts by their mean.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +16,7 @@ LOSSES = ("re-weighting", "focal", "class-balanced", "ldam", "ldam-drw")
 
 
 def balancing_the_data_does_not_help(records: Sequence[Record]) -> Finding | None:
+    """Judge under-sampling and re-weighting beside the baseline, in the columns of ratios 50 to 200."""
     columns = [c for c in table1_columns() if c.split(":")[1] in ("200", "100", "50")]
     under = _differences(records, columns, "under-sample", "baseline")
     weighted = _differences(records, columns, "re-weighting", "baseline")
@@ -45,12 +49,15 @@ def wvn_matters_little_on_balanced_data(records: Sequence[Record]) -> Finding | 
 
 
 def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
+    """Judge Baseline+RS beside each loss by our recipe, and beside each copied row by the recipe of its source."""
     columns = table1_columns(imbalanced=True)
+    # By the title of a row: where its networks are, column and method, by the column of Table 1.
     rows = {METHODS[method].title: {c: (c, method) for c in columns} for method in LOSSES}
     for source in tables()["sources"]["rows"]:
         if source["beside"] in LOSSES:
             places = source_cells(source).items()
             rows[source["title"]] = {column: place[:2] for column, place in places}
+    # By how many points each row is behind, mean over the columns that have both.
     margins = {}
     for title, places in rows.items():
         points = []
@@ -100,7 +107,7 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
         ("Table 1, gamma from a hold-out", table1_columns(imbalanced=True), HELD_OUT),
         (*_table2_setting(records), PAPER_GAMMA),
     ):
-        found = _Comparison(table, [], [])
+        comparison = _Comparison(table, [], [])
         for column in columns:
             ours = cell(records, column, "wvn", source).errors
             plain = cell(records, column, "baseline", source).errors
@@ -111,17 +118,20 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
                 errors = cell(records, column, method).errors
                 if errors and not method.startswith("wvn"):
                     others.append(mean(errors))
-            found.points.append(mean(plain) - mean(ours))
-            found.leads.append(mean(ours) < min(others))
-        if found.points:
-            comparisons.append(found)
+            comparison.points.append(mean(plain) - mean(ours))
+            comparison.leads.append(mean(ours) < min(others))
+        if comparison.points:
+            comparisons.append(comparison)
     if not comparisons:
         return None
-    most = [2 * sum(found.leads) > len(found.leads) for found in comparisons]
+    all_points = [points for comparison in comparisons for points in comparison.points]
+    most = []  # whether it leads in most columns, of each table
+    for comparison in comparisons:
+        most.append(2 * sum(comparison.leads) > len(comparison.leads))
     return Finding(
         "WVN+RS outperforms the other methods, RS on the plain network among them.",
-        mean(points for found in comparisons for points in found.points),
-        f"ahead of Baseline+RS in {'; '.join(found.text for found in comparisons)}",
+        mean(all_points),
+        f"ahead of Baseline+RS in {'; '.join(comparison.text for comparison in comparisons)}",
         outcome_if(all(most), any(most)),
         "ahead of all rows in most columns of each table; partly: of one",
     )
@@ -130,7 +140,9 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
 def rs_is_remarkable_on_tiny_imagenet(records: Sequence[Record]) -> Finding | None:
     """Judge Baseline+RS at the paper's gamma by what it gains on the baseline, beside all other trained rows."""
     table, columns = _table2_setting(records, "baseline")
-    gains, leads, compared = [], 0, 0
+    gains = []
+    leads = 0  # columns in which no other row is better
+    compared = 0  # columns that have other rows
     for column in columns:
         plain = cell(records, column, "baseline").errors
         scaled = cell(records, column, "baseline", PAPER_GAMMA).errors
@@ -171,6 +183,7 @@ def _table2_setting(records: Sequence[Record], method: str = "wvn") -> tuple[str
 
 
 def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
+    """Judge the features alone: heads fitted to the test images, on those of the plain network and on WVN's."""
     pairs = []
     for column in table1_columns(imbalanced=True):
         plain = cell(records, column, "baseline", ORACLE).errors
@@ -191,6 +204,7 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
 
 
 def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
+    """Judge by the points that are left between RS, gamma from a hold-out, and the oracle head."""
     pairs = []
     for column in table1_columns(imbalanced=True):
         plain = _left_to_the_oracle(records, column, "baseline")
@@ -223,10 +237,10 @@ def _differences(
     records: Sequence[Record], columns: Sequence[str], method: str, other: str
 ) -> list[float]:
     """Return the error of one method minus that of another, in the columns that have both."""
-    found = []
+    points = []
     for column in columns:
         first = cell(records, column, method, LAST_EPOCH).errors
         second = cell(records, column, other, LAST_EPOCH).errors
         if first and second:
-            found.append(mean(first) - mean(second))
-    return found
+            points.append(mean(first) - mean(second))
+    return points
