@@ -1,7 +1,14 @@
-"""Labels of samples: positions of classes, or their names, which are looked up; positions of tokens and pixels."""
+"""Labels of samples: positions of classes, or their names, which are looked up; labels of tokens and pixels.
+
+The road of labels as users give them: `flatten_positions` makes rows of tokens and pixels, `resolve_labels`
+looks up names (`find_labels`) in the class names or in the keys of the counts, and `check_labels` checks that
+what came of it are positions of classes. `refuse_swapped` and `refuse_label_table` recognize usual mistakes
+before that.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,53 +24,63 @@ class Positions(np.ndarray):
     """Labels [N] that are positions of classes, whatever their names: looked up by whoever made this view."""
 
 
-def as_positions(labels: Any) -> Positions:
+def as_positions(labels: Array) -> Positions:
     """Return labels that are known to be positions of classes as such: numbers in them are no names."""
     return to_numpy(labels).view(Positions)
 
 
-def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
-    """Return labels as int64 [N], after checking that they are class indices.
+def check_labels(labels: Array, classes: int | None = None) -> np.ndarray:
+    """Return labels as int64 [N], after checking that they are positions of classes.
 
     Args:
-        labels, classes: [N], integers or floats without a fraction; K, without which any label from 0 on is one.
+        labels: [N], integers, or floats without a fraction.
+        classes: K; any label from 0 on is one if None.
+
+    >>> check_labels([0.0, 2.0], 3)
+    array([0, 2])
     """
     labels = to_numpy(labels)
     if labels.ndim != 1:
-        table = "of one-hot labels give labels.argmax(axis=1); several labels per sample are for lh.tune_labels"
+        instead = "of one-hot labels give labels.argmax(axis=1)"
+        instead += "; several labels per sample are for lh.tune_labels"
         if labels.ndim == 2 and 1 in labels.shape:
-            aside = "; give labels.ravel()"
-        else:
-            aside = f"; {table}"
-        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{aside}")
-    whole = (
-        labels.dtype.kind == "f"
-        and np.isfinite(labels).all()
-        and np.all(labels == np.floor(labels))
-    )
-    if labels.dtype.kind not in "iub" and not whole:
+            instead = "give labels.ravel()"
+        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}; {instead}")
+    whole = labels.dtype.kind in "iub"
+    if labels.dtype.kind == "f":
+        whole = bool(np.isfinite(labels).all() and (labels == np.floor(labels)).all())
+    if not whole:
         raise LevelheadError(f"expected integer labels, got {described(labels)}")
     labels = labels.astype(np.int64)
-    if classes is None:
-        wrong = labels < 0
-    else:
-        wrong = (labels < 0) | (labels >= classes)
+    wrong = labels < 0
+    if classes is not None:
+        wrong |= labels >= classes
     if wrong.any():
-        at = int(np.argmax(wrong))
-        top = "" if classes is None else f" to {classes - 1}"
-        advice = ""
-        if labels[at] == -100:
-            advice = "; leave those samples out (torch's ignore_index)"
-        if labels.min() == 1 and labels.max() == classes:
-            advice = "; they seem to count from 1: subtract 1"
-        raise LevelheadError(
-            f"expected labels from 0{top}, got {labels[at]} at position {at}{advice}"
-        )
+        raise _label_error(labels, int(np.argmax(wrong)), classes)
     return labels
 
 
-def are_names(labels: Any) -> bool:
-    """Return whether labels are text, and not numbers, which may be written out."""
+def _label_error(labels: np.ndarray, at: int, classes: int | None) -> LevelheadError:
+    """Return what is wrong with the label at a position, which is no class."""
+    last = ""
+    if classes is not None:
+        last = f" to {classes - 1}"
+    advice = ""
+    if labels[at] == IGNORED:
+        advice = "; leave those samples out (torch's ignore_index)"
+    if labels.min() == 1 and labels.max() == classes:
+        advice = "; they seem to count from 1: subtract 1"
+    return LevelheadError(
+        f"expected labels from 0{last}, got {labels[at]} at position {at}{advice}"
+    )
+
+
+def are_names(labels: Array) -> bool:
+    """Return whether labels are text, and not numbers, which may be written out.
+
+    >>> are_names(["cat", "dog"]), are_names(["0", "1"]), are_names([0, 1])
+    (True, False, False)
+    """
     values = to_numpy(labels)
     if values.dtype.kind == "O" and not any(isinstance(y, str) for y in values.flat):
         return False
@@ -73,12 +90,14 @@ def are_names(labels: Any) -> bool:
 def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
     """Return labels as int64 if all are whole numbers, also those that are written out; else None."""
     if values.dtype.kind in "iuf":
-        small = (np.abs(values.astype(np.float64)) < 2**53).all()  # False for NaN, too
+        # Beyond 2^53 a float64 does not hold every whole number. False for NaN, too.
+        small = (np.abs(values.astype(np.float64)) < 2**53).all()
         if small and (values == np.floor(values)).all():
             return values.astype(np.int64)
         return None
     if values.dtype.kind not in "UTO":
         return None
+    # Each word is looked at once, however often it occurs.
     unique, inverse = np.unique(values.astype(str), return_inverse=True)
     numbers = [whole_number(word) for word in unique.tolist()]
     if not numbers or any(number is None or abs(number) >= 2**63 for number in numbers):
@@ -86,7 +105,7 @@ def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
     return np.array(numbers, np.int64)[inverse.reshape(values.shape)]
 
 
-def find_labels(labels: Any, names: Sequence[str], known: str = "the classes") -> Any:
+def find_labels(labels: Array, names: Sequence[str], known: str = "the classes") -> Array:
     """Return labels as positions: names are looked up, and so are numbers if all names are numbers.
 
     Args:
@@ -103,24 +122,35 @@ def find_labels(labels: Any, names: Sequence[str], known: str = "the classes") -
         words = to_numpy(labels).astype(str)
         return _look_up(words, [str(name) for name in names], names, known)
     numbers = _whole_numbers(to_numpy(labels))
-    if numbers is None or not are_numbers(names):
-        return labels if numbers is None else numbers  # `check_labels` says what is wrong with them
+    if numbers is None:
+        return labels  # `check_labels` says what is wrong with them
+    if not are_numbers(names):
+        return numbers
     return _look_up(numbers, [whole_number(str(name)) for name in names], names, known)
 
 
 def _look_up(
-    labels: np.ndarray, keys: Sequence[Any], names: Sequence[str], known: str
-) -> np.ndarray:
-    """Return the place of each label in keys, [N]; raise LevelheadError that lists the unknown ones."""
+    labels: np.ndarray, keys: Sequence[str | int | None], names: Sequence[str], known: str
+) -> Positions:
+    """Return the place of each label in keys, [N]; raise LevelheadError that lists the unknown ones.
+
+    Args:
+        labels: [N], words or numbers.
+        keys: the K class names, in the same form.
+        names: the K class names as they were given, for a message.
+        known: what the names are of, for a message.
+    """
     if labels.ndim != 1:
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}")
-    if (repeated := first_repeated(keys)) is not None:
+    repeated = first_repeated(keys)
+    if repeated is not None:
         raise LevelheadError(
             f"labels are names, but two classes are called {repeated!r}; give class indices"
         )
     unique, inverse = np.unique(labels, return_inverse=True)
     index = {key: i for i, key in enumerate(keys)}
-    if unknown := [repr(label) for label in unique.tolist() if label not in index]:
+    unknown = [repr(label) for label in unique.tolist() if label not in index]
+    if unknown:
         classes = f"{known} are {listed(list(names))}"
         if labels.dtype.kind == "i":
             classes += ", and a number is a name where all of these are numbers"
@@ -130,69 +160,97 @@ def _look_up(
 
 
 def resolve_labels(
-    logits: Array, labels: Any, counts: Any, names: Sequence[str] | None = None
-) -> tuple[Any, Sequence[str] | None]:
-    """Return labels as class indices, and the names of the classes where they are known."""
-    # Names are looked up in `names` or, without them, in the keys of counts given as {class: n}, whose order is then
-    # that of the logits' columns.
+    logits: Array, labels: Array, counts: object, names: Sequence[str] | None = None
+) -> tuple[Array, Sequence[str] | None]:
+    """Return labels as positions of classes, and the names of the classes where they are known.
+
+    Names are looked up in `names` or, without them, in the keys of counts given as {class: n}, whose
+    order is then that of the logits' columns.
+
+    Args:
+        logits: [N, K].
+        labels: [N], positions or names. Positions are not checked yet.
+        counts: training counts in any form.
+        names: the K class names in order.
+    """
     if isinstance(labels, Positions):
         return labels, names
     if names is not None:
         return find_labels(labels, names), names
     if not are_names(labels):
         numbers = _whole_numbers(to_numpy(labels))
-        return labels if numbers is None else numbers, None
+        if numbers is None:
+            return labels, None
+        return numbers, None
+
+    # Labels are names, and only the counts may say which class is which.
     shape = as_array(logits).shape
     mapping = None
     if len(shape) == 2:
         mapping = as_mapping(counts, shape[1])
-    if mapping is None or not all(isinstance(key, str) for key in mapping):
+    keys = [key for key in mapping or () if isinstance(key, str)]
+    if mapping is None or len(keys) < len(mapping):
         first = next(str(label) for label in to_numpy(labels).flat if isinstance(label, str))
         unknown = f"labels are names ({first!r}, ...), but the order of the classes is not known"
         reason = f"{unknown}; give counts as {{name: n}} in the order of the logits' columns"
         advice = Advice("names", None, "to list the classes in that order")
         raise LevelheadError(reason, parameter="labels", advice=advice)
-    names = check_names(list(mapping))
-    indices = find_labels(labels, names, "the classes in counts")
-    # Most encoders of labels sort names, and pandas' `value_counts` sorts by count. So the order of the counts is
-    # doubted if alphabetical order makes more of the predictions right.
-    order = sorted(names)
-    if order != names and len(indices) == len(logits):
-        predicted = to_numpy(logits).argmax(axis=1)
-        true = np.array(names)[indices]
-        right, sorted_right = (
-            int((np.array(each)[predicted] == true).sum()) for each in (names, order)
-        )
-        if sorted_right > right:
-            given = f"in the order of the counts ({listed(names)}) {right} of {len(indices)} predictions are right"
-            reason = f"{given}, in alphabetical order {sorted_right}; the order of the logits' columns is in doubt"
-            advice = Advice(
-                "names", None, "to list the classes in the order of the logits' columns"
-            )
-            raise LevelheadError(reason, parameter="counts", advice=advice)
-    return indices, names
+    names = check_names(keys)
+    positions = find_labels(labels, names, "the classes in counts")
+    if len(positions) == len(logits):
+        _doubt_order(logits, positions, names)
+    return positions, names
+
+
+def _doubt_order(logits: Array, labels: np.ndarray, names: list[str]) -> None:
+    """Raise LevelheadError if alphabetical order of the classes makes more predictions right.
+
+    Most encoders of labels sort names, and pandas' `value_counts` sorts by count: counts in that
+    order then say nothing about the columns of the logits.
+
+    Args:
+        logits: [N, K].
+        labels: [N], positions among the names.
+        names: of the classes, in the order of the counts.
+    """
+    alphabetical = sorted(names)
+    if alphabetical == names:
+        return
+    predicted = to_numpy(logits).argmax(axis=1)
+    true = np.array(names)[labels]
+    right = int((np.array(names)[predicted] == true).sum())
+    sorted_right = int((np.array(alphabetical)[predicted] == true).sum())
+    if sorted_right <= right:
+        return
+    as_counted = f"in the order of the counts ({listed(names)}) {right} of {len(labels)} predictions are right"
+    doubt = f"in alphabetical order {sorted_right}; the order of the logits' columns is in doubt"
+    advice = Advice("names", None, "to list the classes in the order of the logits' columns")
+    raise LevelheadError(f"{as_counted}, {doubt}", parameter="counts", advice=advice)
 
 
 def flatten_positions(
-    logits: Array, labels: Any, weights: Any = None, *, ignore_index: int = IGNORED
-) -> tuple[Array, Any, Any]:
-    """Return logits [M, K] and labels [M] of positions, without those that are ignored; [N, K] is left as it is."""
-    # Classes are the last axis, as of tokens, or the second, as torch has them for pixels; the labels [N, ...] tell
-    # which. Logits are copied if classes are second or a label is ignored, also out of a memory-mapped file.
+    logits: Array, labels: Array, weights: Array = None, *, ignore_index: int = IGNORED
+) -> tuple[Array, Array, Array]:
+    """Return logits [M, K] and labels [M] of tokens or pixels, without those that are ignored.
+
+    Logits are copied if classes are second or a label is ignored, also out of a memory-mapped file.
+
+    Args:
+        logits: [N, ..., K], as of tokens, or [N, K, ...], as torch has them for pixels; the labels
+            tell which. [N, K] is left as it is.
+        labels: [N, ...].
+        weights: [N, ...], of the positions, or None.
+        ignore_index: the label that is left out.
+
+    Returns:
+        Logits, labels and weights.
+    """
     logits = as_array(logits)
     if logits.ndim < 3:
         return logits, labels, weights
     looked_up = isinstance(labels, Positions)
     labels = to_numpy(labels)
-    shape = tuple(logits.shape)
-    last = shape[:-1] == labels.shape
-    second = (shape[0], *shape[2:]) == labels.shape
-    if last == second:
-        both = "either axis could be that of the classes; make it the last and reshape both to [M, K] and [M]"
-        fits = f"expected {list(shape[:-1])}, or {[shape[0], *shape[2:]]} if classes are the second axis"
-        what = f"logits {list(shape)} and labels {list(labels.shape)} do not say what is what"
-        raise LevelheadError(f"{what}: {both if last else fits}", parameter="labels")
-    if second:
+    if _classes_are_second(tuple(logits.shape), labels.shape):
         if is_torch(logits):
             logits = logits.movedim(1, -1)
         else:
@@ -203,6 +261,8 @@ def flatten_positions(
         labels = labels.view(Positions)
     if weights is not None:
         weights = to_numpy(weights).reshape(-1)
+
+    # What is ignored.
     counted = labels != ignore_index
     if not counted.any():
         raise LevelheadError(
@@ -215,8 +275,26 @@ def flatten_positions(
     return logits[np.flatnonzero(counted)], labels[counted], weights
 
 
-def refuse_swapped(logits: Any, labels: Any, counts: Any = None) -> None:
-    """Raise LevelheadError if logits, which are a table, stand where labels or counts belong."""
+def _classes_are_second(logits: tuple[int, ...], labels: tuple[int, ...]) -> bool:
+    """Return whether the second axis of logits is that of the classes, and not the last, by both shapes."""
+    if_last = logits[:-1]
+    if_second = (logits[0], *logits[2:])
+    fits_last = if_last == labels
+    fits_second = if_second == labels
+    if fits_last != fits_second:
+        return fits_second
+    instead = f"expected {list(if_last)}, or {list(if_second)} if classes are the second axis"
+    if fits_last:
+        instead = "either axis could be that of the classes; make it the last and reshape both to [M, K] and [M]"
+    unclear = f"logits {list(logits)} and labels {list(labels)} do not say what is what"
+    raise LevelheadError(f"{unclear}: {instead}", parameter="labels")
+
+
+def refuse_swapped(logits: Array, labels: Array, counts: object = None) -> None:
+    """Raise LevelheadError if logits, which are a table, stand where labels or counts belong.
+
+    That is seen by whole numbers [N] in the place of the logits, and a table in another place.
+    """
     if len(getattr(logits, "shape", ())) > 1 or isinstance(logits, Mapping):
         return
     values = to_numpy(logits)
@@ -229,15 +307,15 @@ def refuse_swapped(logits: Any, labels: Any, counts: Any = None) -> None:
             raise LevelheadError(f"logits and {name} are swapped: {expected}")
 
 
-def refuse_label_table(labels: Any) -> None:
+def refuse_label_table(labels: Array) -> None:
     """Raise LevelheadError if labels are a table [N, K]: those of several labels per sample, or one-hot."""
-    found = to_numpy(labels)
-    if found.ndim != 2 or found.shape[1] < 2:
+    table = to_numpy(labels)
+    if table.ndim != 2 or table.shape[1] < 2:
         return
-    one_hot = found.dtype.kind in "biuf" and ((found != 0).sum(axis=1) == 1).all()
+    one_hot = table.dtype.kind in "biuf" and ((table != 0).sum(axis=1) == 1).all()
     aside = ""
     if one_hot:
         aside = "; if they are one-hot, pass labels.argmax(axis=1)"
-    expected = f"expected one class per sample, [N], got a table {list(found.shape)}{aside}"
+    expected = f"expected one class per sample, [N], got a table {list(table.shape)}{aside}"
     several = "several labels per sample are for lh.tune_labels, or the task multilabel"
     raise LevelheadError(f"{expected}; {several}", parameter="labels")

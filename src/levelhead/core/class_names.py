@@ -2,44 +2,71 @@
 
 A number is the position of a class everywhere, in labels, counts, floors and targets. Only where the
 names of the classes are given and all of them are numbers, it is a name everywhere.
+
+Whatever users give for each class goes one road: `as_mapping` sees whether it says which class is meant,
+`find_classes` finds the positions, and `in_order` puts the values there.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..support.columns import column_numbers, number_order, titles_of, whole_number
 from ..support.errors import Advice, LevelheadError, visible
 
+Name = TypeVar("Name", bound=Hashable)
+Value = TypeVar("Value")
 
-def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None:
-    """Return values as {class: value} if they say which class each belongs to, as a mapping or pandas Series does."""
+
+def as_mapping(values: object, most: int | None = None) -> Mapping[object, float] | None:
+    """Return values as {class: value} if they say which class each belongs to; None if they do not.
+
+    Args:
+        values: anything; a mapping or a pandas Series says so. The numbers are not checked.
+        most: how many entries a Series may have: a longer one is of labels, whose index says nothing.
+    """
     if isinstance(values, Mapping):
         return values
+    # A list has an `index`, too, but as a method.
     index = getattr(values, "index", None)
-    is_series = index is not None and not callable(index) and getattr(values, "ndim", None) == 1
-    if not is_series or (most is not None and len(values) > most):
+    if index is None or callable(index) or getattr(values, "ndim", None) != 1:
         return None
-    return without_repeats(zip(values.index, values.tolist(), strict=True))
+    series_values = values.tolist()  # type: ignore[attr-defined]
+    if most is not None and len(series_values) > most:
+        return None
+    return without_repeats(zip(index, series_values, strict=True))
 
 
 def in_order(
-    values: Mapping[Any, Any],
+    values: Mapping[object, float],
     classes: int | None,
     names: Sequence[str] | None,
     *,
     what: str = "count",
 ) -> np.ndarray:
-    """Return {class: value}, by index or known name, as [K] in class order; K is the number of values if not given."""
-    size = classes if classes is not None else len(values)
-    found: dict[int, float] = {}
-    for i, (key, value) in zip(
-        find_classes(values, size, names, what=what), values.items(), strict=True
-    ):
+    """Return {class: value} as [K], in class order.
+
+    Args:
+        values: by index or known name.
+        classes: K; as many as there are values if None.
+        names: of the classes, where they are known.
+        what: the values are, for a message.
+
+    >>> in_order({"dog": 3, "cat": 5}, 2, ["cat", "dog"])
+    array([5., 3.])
+    """
+    size = classes
+    if size is None:
+        size = len(values)
+    ordered: dict[int, float] = {}
+    positions = find_classes(values, size, names, what=what)
+    for i, (key, value) in zip(positions, values.items(), strict=True):
         try:
-            found[i] = float(value)
+            ordered[i] = float(value)
         except (TypeError, ValueError, OverflowError) as error:
             flaw = "beyond any float"
             if not isinstance(error, OverflowError):
@@ -47,29 +74,37 @@ def in_order(
             raise LevelheadError(
                 f"the {what} of class {key!r} is {flaw}; expected a number"
             ) from None
-    if len(found) < size:
-        absent = next(i for i in range(size) if i not in found)
+    if len(ordered) < size:
+        absent = next(i for i in range(size) if i not in ordered)
         expected = f"expected {size} {what}s, one per class, got {len(values)}"
         raise LevelheadError(f"{title(absent, names)} has no {what}; {expected}")
-    return np.array([found[i] for i in range(size)])
+    return np.array([ordered[i] for i in range(size)])
 
 
 def find_classes(
-    keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value"
+    keys: Iterable[object], classes: int, names: Sequence[str] | None, *, what: str = "value"
 ) -> list[int]:
-    """Return the indices of classes that are given by index or by known name, each once."""
+    """Return the positions of classes that are given by index or by known name, each once.
+
+    Args:
+        keys: the classes.
+        classes: K.
+        names: of all classes, where they are known.
+        what: is given for each of them, for a message.
+    """
     finder = _ClassFinder.of(names, what)
-    if (repeated := first_repeated(finder.names)) is not None:
+    repeated = first_repeated(finder.names)
+    if repeated is not None:
         raise LevelheadError(f"two classes are called {repeated!r}; give {what}s in class order")
-    found: dict[int, Any] = {}
+    positions: dict[int, object] = {}
     for key in keys:
         i = finder.find(key)
         if not 0 <= i < classes:
             raise LevelheadError(f"unknown class {key!r}; expected classes 0 to {classes - 1}")
-        if i in found:
+        if i in positions:
             raise LevelheadError(f"class {key!r} has two {what}s")
-        found[i] = key
-    return list(found)
+        positions[i] = key
+    return list(positions)
 
 
 class _ClassFinder(NamedTuple):
@@ -82,33 +117,36 @@ class _ClassFinder(NamedTuple):
         what: is given for a class, such as a count.
     """
 
-    called: dict[Any, int]
+    called: dict[object, int]
     numbered: bool
     names: Sequence[str]
     what: str
 
     @staticmethod
-    def of(names: Sequence[str] | None, what: str) -> "_ClassFinder":
+    def of(names: Sequence[str] | None, what: str) -> _ClassFinder:
         """Make one for classes whose names may be known."""
         words = []
         if names is not None:
             words = [str(name) for name in names]
         numbered = are_numbers(words)
-        keys = words
+        keys: list[object] = list(words)
         if numbered:
             keys = [whole_number(word) for word in words]
         return _ClassFinder({key: i for i, key in enumerate(keys)}, numbered, words, what)
 
-    def find(self, key: Any) -> int:
+    def find(self, key: object) -> int:
         """Return the position of a class, which may be beyond the last if it was given itself."""
         number = whole_number(key)
         if number is not None and not self.numbered:
+            # A number is a position; but one of the classes may be called by another number.
             other = self.called.get(str(key), number)
             if other != number:
                 may_be = f"may be class {number} or the class called so, class {other}"
                 raise LevelheadError(f"{str(key)!r} {may_be}; give {self.what}s in class order")
             return number
-        name = number if self.numbered else str(key)
+        name: object = str(key)
+        if self.numbered:
+            name = number
         if name in self.called:
             return self.called[name]
         if self.names:
@@ -120,7 +158,7 @@ class _ClassFinder(NamedTuple):
         raise LevelheadError(reason, advice=advice)
 
 
-def are_numbers(names: Sequence[Any] | None) -> bool:
+def are_numbers(names: Sequence[object] | None) -> bool:
     """Return whether names are given and all are different whole numbers, so that a number is a name.
 
     >>> are_numbers(["1", "2"]), are_numbers(["1", "cat"]), are_numbers(None)
@@ -132,82 +170,120 @@ def are_numbers(names: Sequence[Any] | None) -> bool:
     return bool(numbers) and None not in numbers and len(set(numbers)) == len(numbers)
 
 
-def without_repeats(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+def without_repeats(pairs: Iterable[tuple[Name, Value]]) -> dict[Name, Value]:
     """Return the pairs as a dict; raise LevelheadError if a class occurs twice."""
     pairs = list(pairs)
-    if (repeated := first_repeated(key for key, _ in pairs)) is not None:
+    repeated = first_repeated(key for key, _ in pairs)
+    if repeated is not None:
         raise LevelheadError(f"class {repeated!r} is listed twice")
     return dict(pairs)
 
 
-def first_repeated(names: Iterable[Any]) -> Any:
+def first_repeated(names: Iterable[Name]) -> Name | None:
     """Return the first repeated name, or None."""
-    seen: set[Any] = set()
-    return next((name for name in names if name in seen or seen.add(name)), None)
+    seen: set[Name] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def title(i: int, names: Sequence[str] | None) -> str:
-    """Return a class's number and, where it has another, its name."""
+    """Return a class's number and, where it has another, its name, for a message.
+
+    >>> title(3, None), title(0, ["cat", "dog"]), title(1, ["0", "1"])
+    ('class 3', 'class 0 (cat)', 'class 1')
+    """
     if names is None or str(names[i]) == str(i):
         return f"class {i}"
     return f"class {i} ({visible(str(names[i]))})"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return the first names and, if there are more, how many there are: 'ant, cat, ... (3 in all)'."""
+    """Return the first names and, if there are more, how many there are.
+
+    >>> listed(["ant", "cat", "dog"], most=2)
+    'ant, cat, ... (3 in all)'
+    """
     more = ""
     if len(names) > most:
         more = f", ... ({len(names)} in all)"
     return ", ".join(visible(str(name)) for name in names[:most]) + more
 
 
-def proportional(counts: Any, others: Any) -> bool:
+def proportional(
+    counts: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray
+) -> bool:
     """Return whether two sets of counts [K] have the same proportions."""
-    one = np.asarray(counts, np.float64)
-    other = np.asarray(others, np.float64)
-    return one.shape == other.shape and np.allclose(one / one.max(), other / other.max(), atol=0)
+    these = np.asarray(counts, np.float64)
+    those = np.asarray(others, np.float64)
+    if these.shape != those.shape:
+        return False
+    return np.allclose(these / these.max(), those / those.max(), atol=0)
 
 
 def check_names(names: Sequence[str], classes: int | None = None) -> list[str]:
     """Return class names as a list, after checking that there is one for each class and none twice."""
-    found = [str(name) for name in names]
+    words = [str(name) for name in names]
+    repeated = first_repeated(words)
     if isinstance(names, str | Mapping):
         flaw = f"expected a list of class names, got {type(names).__name__}"
-    elif classes is not None and len(found) != classes:
-        flaw = f"expected {classes} class names, one per class, got {len(found)}"
-    elif (repeated := first_repeated(found)) is not None:
+    elif classes is not None and len(words) != classes:
+        flaw = f"expected {classes} class names, one per class, got {len(words)}"
+    elif repeated is not None:
         flaw = f"two classes are called {repeated!r}; expected distinct names"
-    elif "" in found:
-        flaw = f"class {found.index('')} has an empty name"
+    elif "" in words:
+        flaw = f"class {words.index('')} has an empty name"
     else:
-        return found
+        return words
     raise LevelheadError(flaw, parameter="names")
 
 
-def names_of_columns(logits: Any, counts: Any) -> list[str] | None:
+def names_of_columns(logits: object, counts: object) -> list[str] | None:
     """Return the names of the classes that the titles of a data frame's columns say, or None.
 
     They are numbers other than 0, 1, 2, ..., in their order; or the classes of {class: n} in the
     order of the columns, whose titles end in them, as `logit_cat`.
+
+    Args:
+        logits: of which a data frame has titles; anything else has none.
+        counts: training counts, of which {class: n} tells names.
     """
-    titles = titles_of(logits) or []
-    numbers = column_numbers(titles) if titles else None
+    titles = titles_of(logits)
+    if not titles:
+        return None
+    # Titles that are numbers, but not the positions 0, 1, 2, ..., are names.
+    numbers = column_numbers(titles)
     if numbers is not None and sorted(numbers) != list(range(len(numbers))):
         return [str(number) for number in sorted(numbers)]
+    # Columns titled with numbers are read in the order of these numbers.
     titles = [titles[i] for i in number_order(titles) or range(len(titles))]
-    known = as_mapping(counts, len(titles)) if titles else None
-    if known is None or not all(isinstance(key, str) for key in known) or are_numbers(list(known)):
+    mapping = as_mapping(counts, len(titles))
+    if mapping is None:
         return None
-    patterns = {key: re.compile(f"(.*[^a-z0-9])?{re.escape(key)}[])]?") for key in known}
-    fitting = [[key for key in known if patterns[key].fullmatch(str(title))] for title in titles]
-    names = [max(keys, key=len) for keys in fitting if keys]
-    if len(names) == len(fitting) and sorted(names) == sorted(known):
+    classes = [key for key in mapping if isinstance(key, str)]
+    if len(classes) < len(mapping) or are_numbers(classes):
+        return None
+    # A title may end in several names, as `logit_wild cat` does in `cat`: the longest is meant.
+    patterns = {name: re.compile(f"(.*[^a-z0-9])?{re.escape(name)}[])]?") for name in classes}
+    names = []
+    for column_title in titles:
+        fitting = [name for name in classes if patterns[name].fullmatch(str(column_title))]
+        if not fitting:
+            return None
+        names.append(max(fitting, key=len))
+    if sorted(names) == sorted(classes):
         return names
     return None
 
 
-def names_in_config(config: Any, classes: int) -> list[str] | None:
-    """Return the class names in the config of a transformers model, or None if it has not one for each class."""
+def names_in_config(config: object, classes: int) -> list[str] | None:
+    """Return the class names in the config of a transformers model, or None if it has not one for each class.
+
+    Its `id2label` is {position: name}; from a JSON file, positions are text. Names that nobody gave
+    are LABEL_0, LABEL_1 and so on, which tell nothing.
+    """
     labels = getattr(config, "id2label", None)
     if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
         return None
