@@ -1,4 +1,9 @@
-"""Subjects from files: a tuned.json, logits, a run's folder or a snapshot."""
+"""Subjects from files: a tuned.json, logits, a run's folder or a snapshot.
+
+`of_file` tells what a path is. Logits are read here, and the choice is made on them unless one is
+given; a tuned.json names the files it was chosen on, which are read again if they are unchanged;
+a run's folder and a snapshot are read by `levelhead_lab`, which wrote them.
+"""
 
 from __future__ import annotations
 
@@ -46,28 +51,30 @@ def of_file(
         say: called with what the logits' file holds besides logits.
     """
     place = Path(path)
-    known = None if tuned is None else read_tuned(tuned)
-    if known is not None or place.suffix == ".json":
+    choice = None
+    if tuned is not None:
+        choice = read_tuned(tuned)
+    if choice is not None or place.suffix == ".json":
         for parameter, value in (("rule", rule), ("metric", metric)):
             if value is not None:
                 reason = "expected none where the choice is given, got one; leave it out"
                 raise LevelheadError(reason, parameter=parameter)
     if place.is_dir():
-        subject = of_run(place, tuned=known, rule=rule)
+        subject = of_run(place, tuned=choice, rule=rule)
     elif place.suffix == ".json":
         subject = _of_tuned_file(place)
     elif _is_snapshot(place):
         of_snapshot = from_the_study(
             "runs.subject:of_snapshot", needed_by=f"a page of the snapshot {place}"
         )
-        subject = of_snapshot(place, tuned=known, rule=rule)
+        subject = of_snapshot(place, tuned=choice, rule=rule)
     elif not arrays.has_known_suffix(place):
         formats = ", ".join(arrays.FORMATS)
         expected = f"a run's folder, a snapshot, a tuned.json, or logits as {formats}"
         raise LevelheadError(f"{place}: expected {expected}")
     else:
-        read = _read(place, known, labels, counts_file, names, label_column, say)
-        subject = _of_samples(read, known, chosen_on, metric=metric, rule=rule)
+        read = _read(place, choice, labels, counts_file, names, label_column, say)
+        subject = _of_samples(read, choice, chosen_on, metric=metric, rule=rule)
         subject = replace(subject, title=place.stem)
     if tuned is not None:
         subject = replace(subject, tuned_file=str(tuned))
@@ -93,21 +100,20 @@ def _read(
     label_column: str | None,
     say: Callable[[str], object],
 ) -> samples_file.SamplesRead:
-    """Read the samples of a file of logits, as a choice needs them."""
-    if tuned is None:
-        return samples_file.read(
-            place, labels, counts_file, names=names, label_column=label_column, say=say
-        )
-    names = names or tuned.names
-    if tuned.multilabel:
-        return samples_file.read_label_samples(place, labels, counts_file, names=names, say=say)
+    """Read the samples of a file of logits, with the classes and the background of a choice."""
+    background = None
+    if tuned is not None:
+        names = names or tuned.names
+        if tuned.multilabel:
+            return samples_file.read_label_samples(place, labels, counts_file, names=names, say=say)
+        background = tuned.background
     return samples_file.read(
         place,
         labels,
         counts_file,
         names=names,
         label_column=label_column,
-        background=tuned.background,
+        background=background,
         say=say,
     )
 
@@ -120,7 +126,10 @@ def _of_samples(
     metric: str | None,
     rule: str | Rule | None,
 ) -> Subject:
-    """Return the subject of samples, by a choice of other samples or by one made on these."""
+    """Return the subject of samples, by the choice given or by one that is made on them.
+
+    Samples other than those that a choice was made on are `measured`: it is judged on them.
+    """
     measured = None
     if tuned is None:
         with quiet():  # the page shows the warnings
@@ -154,8 +163,8 @@ def _of_samples(
 
 def _are_its_own(tuned: Tuned, logits: str | Path) -> bool:
     """Return whether a file of logits is the one that a choice was made on, by its bytes."""
-    own = (tuned.sources or {}).get("sha256", {}).get("logits")
-    return own is not None and own == arrays.sha256(logits)
+    sha256 = (tuned.sources or {}).get("sha256", {}).get("logits")
+    return sha256 is not None and sha256 == arrays.sha256(logits)
 
 
 def _of_tuned_file(path: Path) -> Subject:
@@ -163,24 +172,21 @@ def _of_tuned_file(path: Path) -> Subject:
     tuned = read_tuned(path)
     facts = with_sha256({"tuned": path})
     sources = tuned.sources or {"files": {}, "sha256": {}}
-    samples: dict[str, Path] = {}
-    for what, name in sources["files"].items():
-        # Files are named from the folder that the command ran in, or from that of the tuned.json.
-        for place in (Path(name), path.parent / name):
-            if arrays.file_of(place).is_file():
-                samples[what] = place
-                break
-        facts[what] = f"{name}, sha256 {sources['sha256'][what]}"
-        if what not in samples:
-            facts[what] += "; not found here, so charts that need it are left out"
-        elif arrays.sha256(samples[what]) != sources["sha256"][what]:
-            facts[what] += "; it has changed since, so charts that need it are left out"
-            del samples[what]
-    found = {"logits", "labels"} & sources["files"].keys() <= samples.keys()
-    if not found or "logits" not in samples:
+    files: dict[str, Path] = {}  # those that are there, unchanged
+    for role, name in sources["files"].items():
+        sha256 = sources["sha256"][role]
+        facts[role] = f"{name}, sha256 {sha256}"
+        file = _find_source(name, path.parent)
+        if file is None:
+            facts[role] += "; not found here, so charts that need it are left out"
+        elif arrays.sha256(file) != sha256:
+            facts[role] += "; it has changed since, so charts that need it are left out"
+        else:
+            files[role] = file
+    needed = {"logits", "labels"} & sources["files"].keys()
+    if "logits" not in files or not needed <= files.keys():
         return of_tuned(tuned, title=path.stem, facts=facts, tuned_file=str(path))
-    labels = samples.get("labels")
-    read = _read(samples["logits"], tuned, labels, None, None, None, str)
+    read = _read(files["logits"], tuned, files.get("labels"), None, None, None, str)
     return of_tuned(
         tuned,
         read.logits,
@@ -192,7 +198,16 @@ def _of_tuned_file(path: Path) -> Subject:
     )
 
 
+def _find_source(name: str, folder: Path) -> Path | None:
+    """Return where a file is: it is named from where the command ran, or lies beside the tuned.json."""
+    for place in (Path(name), folder / name):
+        if arrays.file_of(place).is_file():
+            return place
+    return None
+
+
 def _is_snapshot(place: Path) -> bool:
+    """Return whether a file is a snapshot of the study, by what its header says."""
     if place.suffix != ".safetensors":
         return False
     if not place.is_file():

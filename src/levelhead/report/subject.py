@@ -1,10 +1,16 @@
-"""`Subject`: a choice on one set of samples, as a page shows it."""
+"""`Subject`: a choice on one set of samples, as a page shows it.
+
+`of_tuned` makes one: it checks the samples and, if the choice was made on others, judges it on
+these. What the page needs beyond that is computed when it is asked for, once: rows of classes,
+predictions before and after, the path over a strength.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +20,7 @@ from ..core.gamma_path import GammaPath
 from ..core.goal import Goal
 from ..core.head import Head
 from ..core.judge import Outcomes, judge
+from ..core.metrics import Metric
 from ..core.probabilities import smooth_votes
 from ..core.rules import RULES
 from ..core.samples import Given
@@ -44,12 +51,20 @@ class ClassRow:
 
     index: int
     name: str
-    count: float | None  # training samples
-    samples: int | None  # among those shown
+    count: float | None  # training samples; None if that is not known
+    samples: int | None  # among those shown; None if that is not known
     recall: Pair
     precision: Pair
     share: Pair  # of the predictions
     threshold: float | None = None  # of a label's probability
+
+
+class _ClassMeasures(NamedTuple):
+    """What is known of each class, [K] each; NaN where it is not."""
+
+    recall: np.ndarray
+    precision: np.ndarray
+    share: np.ndarray  # of the predictions
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,53 +153,62 @@ class Subject:
     @cached_property
     def rows(self) -> list[ClassRow]:
         """A row for each class, the rarest first."""
-        before, after = self._columns()
+        before, after = self._measures()
         rows = []
         for i in self.rare_first.tolist():
-            pairs = [(float(was[i]), float(now[i])) for was, now in zip(before, after, strict=True)]
+            count = None
+            if self.counts is not None:
+                count = float(self.counts[i])
+            samples = None
+            if self.sizes is not None:
+                samples = int(self.sizes[i])
             threshold = None
             if self.tuned.multilabel:
+                # A label is predicted where logit + offset > 0: sigmoid(-offset) as a probability.
                 threshold = float(1 / (1 + np.exp(self.tuned.adjustment.offset[i])))
             rows.append(
                 ClassRow(
                     index=i,
                     name=self.name(i),
-                    count=None if self.counts is None else float(self.counts[i]),
-                    samples=None if self.sizes is None else int(self.sizes[i]),
-                    recall=pairs[0],
-                    precision=pairs[1],
-                    share=pairs[2],
+                    count=count,
+                    samples=samples,
+                    recall=(float(before.recall[i]), float(after.recall[i])),
+                    precision=(float(before.precision[i]), float(after.precision[i])),
+                    share=(float(before.share[i]), float(after.share[i])),
                     threshold=threshold,
                 )
             )
         return rows
 
-    def _columns(self) -> list[list[np.ndarray]]:
-        """Return recall, precision and predicted share [K], before and after."""
+    def _measures(self) -> tuple[_ClassMeasures, _ClassMeasures]:
+        """Return what is known of each class, before and after: the less, the less there is at hand."""
         evidence = self.tuned.evidence
         if evidence is not None:
-            columns = [[each.recall, each.precision, each.share] for each in self.tuned.tables]
+            before, after = (
+                _ClassMeasures(table.recall, table.precision, table.share)
+                for table in self.tuned.tables
+            )
             if self.tuned.multilabel:  # of the samples, how many get the label
-                for column, both in zip(columns, (evidence.before, evidence.after), strict=True):
-                    column[2] = both.share[:, 1]
-            return columns
+                before = before._replace(share=evidence.before.share[:, 1])
+                after = after._replace(share=evidence.after.share[:, 1])
+            return before, after
         unknown = np.full(self.classes, np.nan)
+        measures = _ClassMeasures(unknown, unknown, unknown)
         if self.logits is None:
-            return [[unknown] * 3, [unknown] * 3]
-        shares = [
+            return measures, measures
+        # Without labels, predictions can be counted, but not judged.
+        before, after = (
             np.bincount(predicted, minlength=self.classes) / len(predicted)
             for predicted in self.predictions
-        ]
-        return [[unknown, unknown, share] for share in shares]
+        )
+        return measures._replace(share=before), measures._replace(share=after)
 
     # ---- From the logits -----------------------------------------------------------------------
 
     @property
     def read_as(self) -> Kind:
-        """How the logits are read: of log-probabilities, as they are."""
-        if self.tuned.kind == "probabilities":
-            return "probabilities"
-        return "logits"
+        """How the logits are read."""
+        return _read_as(self.tuned)
 
     @cached_property
     def predictions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -193,11 +217,13 @@ class Subject:
 
     @cached_property
     def path(self) -> GammaPath | None:
-        """The exact path over the strength of a rule that has one; None for others."""
+        """The exact path from 0 to twice the strength of a rule that has one; None for others."""
         strength = self.tuned.strength
         if not strength or self.logits is None or self.labels is None:
             return None
-        # At strength 1 a class is multiplied by its ratio, or the ratio's logarithm is added.
+        # A choice keeps what its strength does to each class, not what does it, such as counts. From
+        # that follow the ratios: at strength 1 a class is multiplied by its ratio, or the logarithm
+        # of the ratio is added.
         adjustment = self.tuned.adjustment
         rule = RULES[self.tuned.rule]
         if rule.multiplies:
@@ -230,7 +256,7 @@ def of_tuned(
     head: Head | None = None,
     log: Sequence[Mapping[str, Any]] = (),
     facts: Mapping[str, str] | None = None,
-    files: Mapping[str, Any] | None = None,
+    files: Mapping[str, str | Path] | None = None,
     model: str = "",
     tuned_file: str = "",
     applied: Applied | None = None,
@@ -261,23 +287,30 @@ def of_tuned(
         if logits is None or checked is None:
             raise LevelheadError("expected the samples it is measured on", parameter="measured")
         tuned = judged_on(tuned, logits, checked)
+    if head is not None:
+        head = head.numpy()
+    files = files or {}
+    if facts is None:
+        facts = with_sha256(files)
     return Subject(
         title=title,
         tuned=tuned,
         logits=logits,
         labels=checked,
         measured=measured,
-        head=None if head is None else head.numpy(),
+        head=head,
         log=log,
-        facts=with_sha256(files or {}) if facts is None else facts,
-        files={what: str(file) for what, file in (files or {}).items()},
+        facts=facts,
+        files={what: str(file) for what, file in files.items()},
         model=model,
         tuned_file=tuned_file,
         applied=applied,
     )
 
 
-def _check_samples(tuned: Tuned, logits: Array, labels: Any) -> tuple[Array, np.ndarray | None]:
+def _check_samples(
+    tuned: Tuned, logits: Array, labels: Array | None
+) -> tuple[Array, np.ndarray | None]:
     """Return logits [N, K], and labels as indices [N] or, of several per sample, [N, K] of 0 and 1."""
     if tuned.multilabel:
         table = check_label_table(labels)
@@ -286,10 +319,10 @@ def _check_samples(tuned: Tuned, logits: Array, labels: Any) -> tuple[Array, np.
     if labels is None:
         logits = as_array(logits)
     else:
-        kind: Kind = "probabilities" if tuned.kind == "probabilities" else "logits"
-        given = Given.of(logits, labels, None, names=tuned.names, kind=kind)
+        given = Given.of(logits, labels, None, names=tuned.names, kind=_read_as(tuned))
         RULES[tuned.rule].refuse_kind(given.kind, "logits")
-        logits, checked = given.logits, given.labels
+        logits = given.logits
+        checked = given.labels
     if logits.ndim != 2 or logits.shape[1] != tuned.classes:
         reason = f"expected [N, {tuned.classes}], as it was tuned, got shape {list(logits.shape)}"
         raise LevelheadError(reason, parameter="logits")
@@ -297,27 +330,36 @@ def _check_samples(tuned: Tuned, logits: Array, labels: Any) -> tuple[Array, np.
 
 
 def judged_on(tuned: Tuned, logits: Array, labels: np.ndarray) -> Tuned:
-    """Return a choice with evidence of other samples than it was made on: all of its fit is new to them."""
+    """Return a choice with evidence of other samples than it was made on.
+
+    They are new to all of its fit, so it is judged as it is, without folds.
+    """
     if tuned.multilabel:
         return judge_labels(tuned, logits, labels)
-    kind: Kind = "probabilities" if tuned.kind == "probabilities" else "logits"
-    metric: Any = "balanced_error"
+    metric: str | Metric = "balanced_error"
     level = 0.95
     warnings = tuned.warnings
     if tuned.evidence is not None:
         level = tuned.evidence.level
         if tuned.evidence.after.paid is None:
             metric = tuned.evidence.metric
-        else:  # the cost matrix is not kept
+        else:
             note = "costs are not kept with a choice, so these samples are judged by balanced error"
             warnings = (*warnings, note)
-    before, after = predict(tuned, logits, kind)
+    before, after = predict(tuned, logits, _read_as(tuned))
     outcomes = Outcomes.of(labels, before, after, tuned.classes)
     goal = Goal(metric).on(labels, tuned.classes, tuned.names, tuned.target)
     return replace(tuned, evidence=judge(outcomes, goal, level), warnings=warnings)
 
 
-def predict(tuned: Tuned, logits: Any, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
+def _read_as(tuned: Tuned) -> Kind:
+    """Return how scores of the kind a choice was made on are read: log-probabilities as they are."""
+    if tuned.kind == "probabilities":
+        return "probabilities"
+    return "logits"
+
+
+def predict(tuned: Tuned, logits: Array, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
     """Return what a model predicts as it is, and adjusted, [N] each."""
     before = []
     after = []
@@ -327,6 +369,6 @@ def predict(tuned: Tuned, logits: Any, kind: Kind) -> tuple[np.ndarray, np.ndarr
     return np.concatenate(before), np.concatenate(after)
 
 
-def with_sha256(files: Mapping[str, Any]) -> dict[str, str]:
+def with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
     """Return files by what they hold, with the sha256 of each."""
     return {what: f"{file}, sha256 {arrays.sha256(file)}" for what, file in files.items()}
