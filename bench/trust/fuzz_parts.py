@@ -17,8 +17,8 @@ from safetensors import SafetensorError, deserialize
 from levelhead.files.edits import load_originals
 from levelhead.files.protobuf import WireFile
 from levelhead.files.zip import Archive
+from levelhead.io.pickle_check import check_pickle
 from levelhead.io.safetensors_file import read_header
-from levelhead.io.torch_file import check_pickle
 from levelhead.support.errors import LevelheadError
 
 from .fuzz_onnx import SOUND as ONNX

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from levelhead.core.class_names import in_order, names_in_config, names_of_columns, proportional
-from levelhead.io.torch_file import check_pickle
+from levelhead.io.pickle_check import check_pickle
 from levelhead.support.errors import LevelheadError
 
 

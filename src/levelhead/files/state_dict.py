@@ -10,7 +10,7 @@ from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..core.class_names import listed
-from ..io.torch_file import check_pickle
+from ..io.pickle_check import check_pickle
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.regular_file import bytes_at, check_regular_file

@@ -43,8 +43,7 @@ def _counts_from_json(path: Path, wanted: str) -> Counts:
 def _counts_from_csv(path: Path, wanted: str) -> Counts:
     """Return counts of rows class,n or n, or the labels of a table of samples."""
     rows = split_cells(text.read(path, wanted), separator_of(path))
-    first = rows[0]
-    others = rows[1:]
+    first, *others = rows
 
     # A table of samples has a column titled as labels are; but label,n are counts.
     label = next((i for i, cell in enumerate(first) if cell.lower() in LABEL_TITLES), None)

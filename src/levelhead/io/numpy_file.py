@@ -1,4 +1,9 @@
-"""numpy's files, .npy and .npz: nothing in them is unpickled, and no header is believed before its size is checked."""
+"""numpy's files, .npy and .npz: nothing in them is unpickled, and no header is believed before its size is checked.
+
+A file may be damaged, or made to fill the memory: a header is parsed from at most as many bytes as
+numpy reads, its shape is compared with the size of the file, and a compressed member may not claim
+to become far more than it is (`check_expansion`).
+"""
 
 import lzma
 import math
@@ -7,7 +12,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile
 
@@ -23,9 +28,8 @@ LARGEST_EXPANSION = 1 << 30
 WIDEST_TEXTS = 1 << 24
 LARGEST_READ = 1 << 26  # bytes that are read at once; larger arrays are mapped
 LONGEST_NPY_HEADER = 10_000  # bytes, as for numpy.load; most have 118
-# What numpy raises for a damaged header, and the standard library for a damaged archive; OSError is bz2's, and of a
-# place outside the file.
-_BROKEN = (
+# What numpy raises for a damaged header; SystemError is of the tokenizer of Python 3.12.
+_BROKEN_HEADER = (
     ValueError,
     TypeError,
     LookupError,
@@ -34,10 +38,20 @@ _BROKEN = (
     TokenError,
     RecursionError,
     MemoryError,
+    SystemError,
 )
-_BROKEN += (SystemError,)  # of the tokenizer of Python 3.12
-_NO_ZIP = (BadZipFile, zlib.error, lzma.LZMAError)
-BROKEN_ZIP = (*_NO_ZIP, EOFError, ValueError, LookupError, RuntimeError, ArithmeticError, OSError)
+# What the standard library raises for a damaged archive; OSError is bz2's, and of a place outside the file.
+BROKEN_ZIP = (
+    BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    ArithmeticError,
+    OSError,
+)
 DAMAGED_NPZ = "a damaged .npz file ({})"
 
 
@@ -45,17 +59,27 @@ def read_npy(path: Path) -> np.ndarray:
     """Return the array of an .npy file, memory-mapped if it is large."""
     check_magic(path, ".npy")
     with path.open("rb") as file:
-        shape, fortran, dtype, offset = _read_npy_header(file, path.name, path.stat().st_size)
-    order = "F" if fortran else "C"
-    if 0 in shape:
-        return np.empty(shape, dtype, order)
-    return _as_text(read_or_map(path, dtype, offset, shape, order))
+        header = _read_npy_header(file, path.name, path.stat().st_size)
+    order = "F" if header.by_columns else "C"
+    if 0 in header.shape:
+        return np.empty(header.shape, header.dtype, order)
+    return _as_text(read_or_map(path, header.dtype, header.length, header.shape, order))
 
 
 def read_or_map(
-    path: Path, dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
+    path: Path,
+    dtype: np.dtype[Any] | str,
+    offset: int,
+    shape: tuple[int, ...],
+    order: Literal["C", "F"] = "C",
 ) -> np.ndarray:
-    """Return numbers of a file: read if they are few, memory-mapped if they are many."""
+    """Return numbers of a file: read if they are few, memory-mapped if they are many.
+
+    Args:
+        path: a file that is known to hold so many.
+        dtype, shape, order: of the array; "F" is column by column.
+        offset: of its first byte.
+    """
     # A mapped file that becomes shorter ends the process. Of a large one, `support.read` checks the size as it goes.
     kind = np.dtype(dtype)
     if math.prod(shape) * kind.itemsize > LARGEST_READ:
@@ -71,7 +95,10 @@ def read_or_map(
 def read_npz(path: Path, name: str) -> np.ndarray:
     """Return one array of an .npz file."""
     with reported_as(DAMAGED_NPZ, *BROKEN_ZIP), ZipFile(path) as archive:
-        member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.NameToInfo else name)
+        file_name = f"{name}.npy"
+        if file_name not in archive.NameToInfo:  # numpy adds the suffix, others may not
+            file_name = name
+        member = archive.getinfo(file_name)
         check_expansion(member.file_size, member.compress_size)
         with archive.open(member) as file:
             if file.read(6) != npy.MAGIC_PREFIX:
@@ -96,18 +123,30 @@ def names_in_npz(path: Path) -> list[str]:
 def check_magic(path: Path, suffix: str) -> None:
     """Check the first bytes of a file, to name a format that has the suffix of another."""
     first = bytes_at(path, 0, 6)
-    actual = ".npy"
-    if first != npy.MAGIC_PREFIX:
-        actual = ".npz" if first.startswith(b"PK") else None
-    if actual is None:
-        raise LevelheadError(f"not an {suffix} file" if first else "the file is empty")
+    if not first:
+        raise LevelheadError("the file is empty")
+    if first == npy.MAGIC_PREFIX:
+        actual = ".npy"
+    elif first.startswith(b"PK"):  # a zip archive
+        actual = ".npz"
+    else:
+        raise LevelheadError(f"not an {suffix} file")
     if actual != suffix:
         raise LevelheadError(f"this is an {actual} file; rename it to end in {actual}")
 
 
 def check_expansion(claimed: int, stored: int, most: int | None = None) -> None:
-    """Check that compressed bytes do not claim to become so many that they are meant to fill the memory."""
-    if claimed > (LARGEST_EXPANSION if most is None else most) and claimed > 100 * stored:
+    """Check that compressed bytes do not claim to become so many that they are meant to fill the memory.
+
+    Args:
+        claimed: bytes that they would become.
+        stored: bytes that they are.
+        most: bytes that are always allowed; beyond, at most 100 times what is stored.
+    """
+    # Not a default of the parameter: the limit is looked up at each call.
+    if most is None:
+        most = LARGEST_EXPANSION
+    if claimed > most and claimed > 100 * stored:
         claim = f"{stored} compressed bytes claim to hold {claimed}, which is refused"
         raise LevelheadError(f"{claim}; save them uncompressed, as .npy")
 
@@ -127,15 +166,15 @@ class NpyHeader(NamedTuple):
     """What the header of an array says, and where its numbers begin."""
 
     shape: tuple[int, ...]
-    by_columns: bool
+    by_columns: bool  # in Fortran's order
     dtype: np.dtype[Any]
-    length: int
+    length: int  # of the header, in bytes
 
 
 def parse_npy_header(data: bytes) -> NpyHeader:
     """Return the header that an array begins with, checked; a longer one than numpy reads is cut short."""
     start = BytesIO(data[: LONGEST_NPY_HEADER + 12])
-    with reported_as("its header is broken", *_BROKEN):
+    with reported_as("its header is broken", *_BROKEN_HEADER):
         version = npy.read_magic(start)
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise LevelheadError(f"unknown version {list(version)} of the .npy format")
@@ -151,10 +190,11 @@ def parse_npy_header(data: bytes) -> NpyHeader:
     return NpyHeader(shape, by_columns, dtype, start.tell())
 
 
-def _read_npy_header(file: Any, name: str, size: int) -> NpyHeader:
+def _read_npy_header(file: IO[bytes], name: str, size: int) -> NpyHeader:
     """Return the header of an array of numbers or text in so many bytes, checked."""
     header = parse_npy_header(file.read(LONGEST_NPY_HEADER + 12))
-    dtype, shape = header.dtype, header.shape
+    dtype = header.dtype
+    shape = header.shape
     if dtype.hasobject:
         raise LevelheadError(
             "the file holds Python objects, perhaps lists of different lengths; save plain numbers"
@@ -172,15 +212,15 @@ def _read_npy_header(file: Any, name: str, size: int) -> NpyHeader:
 def _as_text(values: np.ndarray) -> np.ndarray:
     """Return bytes as text, and other values as they are, after checking that text is text."""
     if values.dtype.kind == "S":
-        with reported_as(
-            "the file holds bytes that are not UTF-8; save plain numbers or text",
-            UnicodeDecodeError,
-        ):
+        damaged = "the file holds bytes that are not UTF-8; save plain numbers or text"
+        with reported_as(damaged, UnicodeDecodeError):
             return np.char.decode(values, "utf-8")
     if values.dtype.kind == "U":
-        codes = np.ascontiguousarray(values).view(
-            values.dtype.byteorder.replace("=", "<").replace("|", "<") + "u4"
-        )
-        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+        # numpy holds four bytes for each letter, and believes them: beyond Unicode, or a surrogate
+        # of UTF-16, they would fail wherever the text is used first.
+        byte_order = values.dtype.byteorder.replace("=", "<").replace("|", "<")
+        codes = np.ascontiguousarray(values).view(f"{byte_order}u4")
+        is_surrogate = (codes >= 0xD800) & (codes < 0xE000)
+        if ((codes > 0x10FFFF) | is_surrogate).any():
             raise LevelheadError("the file holds text that is not Unicode")
     return values

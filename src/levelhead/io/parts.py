@@ -1,4 +1,9 @@
-"""Scores of a model read a part at a time: tables row by row, arrays as large as a disk."""
+"""Scores of a model read a part at a time: tables row by row, arrays as large as a disk.
+
+`read_parts` opens a file and says how many classes it has; its parts are then read one after the
+other, once. Of a table, the first part tells which columns are scores; the others are handed on
+beside them, so that they can be written again.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +46,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScoreParts:
-    """Scores of a file: K, the names of its classes as far as it says them, and its parts, once."""
+    """Scores of a file that is open."""
 
-    source: str
-    classes: int
-    names: tuple[str, ...] | None
-    parts: Iterator[Part]
+    source: str  # FILE or FILE:KEY
+    classes: int  # K
+    names: tuple[str, ...] | None  # of its classes, as far as it says them
+    parts: Iterator[Part]  # once
 
 
 def read_parts(
@@ -69,27 +74,31 @@ def read_parts(
         if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
             came = f"{described(values)} of shape {list(values.shape)}"
             raise LevelheadError(f"expected scores [N, K] as numbers, got {came}")
-    in_it = names_next_to(source, values.shape[1])
+    names_inside = names_next_to(source, values.shape[1])
     parts = (Part(first, rows, {}) for first, rows in read_rows(values, size))
-    return ScoreParts(
-        str(source), values.shape[1], None if in_it is None else tuple(in_it), _named(source, parts)
-    )
+    return ScoreParts(str(source), values.shape[1], _as_tuple(names_inside), _named(source, parts))
+
+
+def _as_tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    return tuple(names)
 
 
 def _of_table(path: Path, classes: int, names: Sequence[str] | None, rows: int) -> ScoreParts:
+    """Open the scores of a table, so many rows at a time."""
     tables = table_parts(path, rows)
     with in_file(path):
         first = next(tables)
+        columns = None
+        called = None
         if len(first.columns) == 1 and first.columns[0].ndim == 2:  # lists of scores
-            columns, shown = None, None
             width = first.columns[0].shape[1]
         else:
-            columns, shown = _score_columns(first, classes, names)
+            columns, called = _score_columns(first, classes, names)
             width = len(columns)
     parts = _table_parts(chain([first], tables), columns)
-    return ScoreParts(
-        str(path), width, None if shown is None else tuple(shown), _named(path, parts)
-    )
+    return ScoreParts(str(path), width, _as_tuple(called), _named(path, parts))
 
 
 def _score_columns(
@@ -97,17 +106,15 @@ def _score_columns(
 ) -> tuple[list[int], list[str] | None]:
     """Return the places of the columns of scores, and the classes that they are called after, in that order."""
     titles = table.titles or []
-    called = None
     if names and titles:
-        called = columns_called(titles, names)
-    if called is not None:
-        if (
-            number_order(list(names or ())) is None
-            and column_numbers(list(names or ())) is not None
-        ):
-            return called, list(names or ())
-        pairs = sorted(zip(called, names or (), strict=True))  # as they stand in the file
-        return [place for place, _ in pairs], [name for _, name in pairs]
+        class_names = list(names)
+        places = columns_called(titles, class_names)
+        if places is not None:
+            # Classes named with numbers keep the order of these numbers, whatever the file has.
+            if number_order(class_names) is None and column_numbers(class_names) is not None:
+                return places, class_names
+            pairs = sorted(zip(places, class_names, strict=True))  # as they stand in the file
+            return [place for place, _ in pairs], [name for _, name in pairs]
     layout = find_columns(table, classes=classes)
     if len(layout.logits) != classes and titles:
         shown = listed([titles[i] for i in layout.logits])
@@ -133,12 +140,12 @@ def _others(table: Table, columns: list[int]) -> dict[str, np.ndarray]:
     """Return the columns that are not scores; of a text file, as they are written there."""
     others = {}
     for i, title in enumerate(table.titles or ()):
-        if i not in columns:
-            written = table.written
-            if written is None:
-                others[title] = table.columns[i]
-            else:
-                others[title] = np.array(written[i], object)
+        if i in columns:
+            continue
+        if table.written is None:
+            others[title] = table.columns[i]
+        else:
+            others[title] = np.array(table.written[i], object)
     return others
 
 

@@ -1,4 +1,9 @@
-"""Arrays and tables written a part at a time, and in one step: a file appears only once it is whole."""
+"""Arrays and tables written a part at a time, and in one step: a file appears only once it is whole.
+
+`write_parts` opens the `PartWriter` of a format. Tables are written as rows come; arrays say first
+how many rows there are, so that their rows wait in a file without a name until all are there. A new
+format is a class and a line in `WRITERS`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeAlias
 from zipfile import ZipFile
 
 import numpy as np
@@ -22,6 +27,7 @@ from ..support.errors import LevelheadError
 from ..support.extras import install_command
 from .safetensors_file import NUMPY_DTYPES
 
+ParquetWriter: TypeAlias = Any  # pyarrow's, which is imported only where a file needs it
 Others = Mapping[str, np.ndarray]  # {title: [n]}, columns of a table that are copied
 
 
@@ -59,19 +65,19 @@ class PartWriter:
     def columns(self, rows: np.ndarray, others: Others) -> dict[str, np.ndarray]:
         """Return the columns of a table, by title."""
         table = rows if rows.ndim == 2 else rows[:, None]
-        own = dict(zip(self.titles, table.T, strict=True))
-        both = [title for title in own if title in others]
-        if both:
-            advice = "rename that column"
-            raise LevelheadError(f"{self.path}: two columns would be called {both[0]!r}; {advice}")
-        return {**others, **own}
+        written = dict(zip(self.titles, table.T, strict=True))
+        for title in written:
+            if title in others:
+                twice = f"two columns would be called {title!r}"
+                raise LevelheadError(f"{self.path}: {twice}; rename that column")
+        return {**others, **written}
 
 
 class _ArrayWriter(PartWriter):
     """A format that says first how many rows there are."""
 
-    dtype: np.dtype[Any] = np.dtype(np.float64)
-    shape: tuple[int, ...] = (0,)
+    dtype: np.dtype[Any] = np.dtype(np.float64)  # of the rows
+    shape: tuple[int, ...] = (0,)  # of those that wait
 
     def write(self, rows: np.ndarray, others: Others) -> None:
         self.dtype = rows.dtype
@@ -86,7 +92,7 @@ class _ArrayWriter(PartWriter):
     def save(self) -> None:
         """Write the file from what waits."""
 
-    def save_npy(self, file: Any) -> None:
+    def save_npy(self, file: IO[bytes]) -> None:
         """Write an .npy file."""
         descr = npy.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": self.shape}
@@ -124,7 +130,7 @@ class _Safetensors(_ArrayWriter):
         }
         self.waiting.seek(0)
         header = json.dumps({self.key: entry}).encode()
-        header += b" " * (-len(header) % 8)
+        header += b" " * (-len(header) % 8)  # so that the numbers begin at a multiple of 8
         self.file.write(len(header).to_bytes(8, "little") + header)
         shutil.copyfileobj(self.waiting, self.file)
 
@@ -154,7 +160,7 @@ class _Text(PartWriter):
 
 
 class _Parquet(PartWriter):
-    writer: Any = None
+    writer: ParquetWriter = None  # it needs a schema, which the first rows have
 
     def write(self, rows: np.ndarray, others: Others) -> None:
         try:

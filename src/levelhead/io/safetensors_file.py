@@ -3,7 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -12,12 +12,15 @@ from ..core.class_names import first_repeated
 from ..support.errors import LevelheadError, visible
 from ..support.regular_file import check_regular_file
 
+Entry: TypeAlias = Any  # of the header, as JSON has it; the format's library checked it
 SHARD_INDEX = ".safetensors.index.json"  # how the name of an index of shards ends
 
 # The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see `widen_bfloat16`.
-NUMPY_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
-NUMPY_DTYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
-NUMPY_DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1"}
+NUMPY_DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1",
+}  # fmt: skip
 ITEM_BYTES = {"C64": 8} | {dtype: np.dtype(name).itemsize for dtype, name in NUMPY_DTYPES.items()}
 
 
@@ -47,31 +50,34 @@ def read_header(path: Path) -> Header:
             with safe_open(path, "numpy"):
                 raw = file.read(length)
         except (SafetensorError, OSError) as error:  # an empty file cannot be mapped
-            short = "ncomplete" in str(error) or 8 + length > path.stat().st_size
             reason = "not a safetensors file, its header is broken"
-            if short:
+            if "ncomplete" in str(error) or 8 + length > path.stat().st_size:
                 reason = "cut short, or not a safetensors file"
             raise LevelheadError(
                 f"{path}: {reason} ({visible(str(error))}); copy or download it again"
             ) from None
-    entries = json.loads(text := raw.decode(), object_pairs_hook=partial(_unrepeated, path))
+    text = raw.decode()
+    entries = json.loads(text, object_pairs_hook=partial(_unrepeated, path))
     metadata = entries.pop("__metadata__", None) or {}
     tensors = {key: _stored_tensor(entry, 8 + length) for key, entry in entries.items()}
     return Header(text, length, metadata, tensors)
 
 
-def _stored_tensor(entry: Any, first: int) -> StoredTensor:
+def _stored_tensor(entry: Entry, first: int) -> StoredTensor:
     """Return what an entry says, of a file whose data begin at `first`; the library reads one as a list, too."""
     if isinstance(entry, list):
         dtype, shape, (offset, _) = entry
     else:
-        dtype, shape, (offset, _) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        dtype = entry["dtype"]
+        shape = entry["shape"]
+        offset, _ = entry["data_offsets"]
     return StoredTensor(dtype, tuple(shape), first + offset)
 
 
-def _unrepeated(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unrepeated(path: Path, pairs: list[tuple[str, Entry]]) -> dict[str, Entry]:
     """Return an object of the header, of whose names the library would take the last where one is there twice."""
-    if (name := first_repeated(name for name, _ in pairs)) is not None:
+    name = first_repeated(name for name, _ in pairs)
+    if name is not None:
         reason = f"not a safetensors file, its header is broken ({name!r} is there twice)"
         raise LevelheadError(f"{path}: {reason}; copy or download it again")
     return dict(pairs)

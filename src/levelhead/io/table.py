@@ -11,17 +11,10 @@ from ..support.text import is_decimal_comma, is_number
 from .numpy_file import text_array
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+# What a column of labels is called, in small letters; of several the first of these.
 LABEL_TITLES = (
-    "label",
-    "labels",
-    "y",
-    "target",
-    "targets",
-    "y_true",
-    "true_label",
-    "ground_truth",
-    "gt",
-)
+    "label", "labels", "y", "target", "targets", "y_true", "true_label", "ground_truth", "gt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +27,9 @@ class Table:
 
     def column(self, title: str) -> np.ndarray:
         """Return the column with a title."""
-        if title not in (self.titles or ()):
-            raise LevelheadError(
-                f"no column {title!r}; the file has {listed(self.titles or []) or 'no titles'}"
-            )
-        return self.at((self.titles or []).index(title))
+        if self.titles is None or title not in self.titles:
+            raise LevelheadError(f"no column {title!r}; the file has {self._titles_listed()}")
+        return self.at(self.titles.index(title))
 
     def without(self, title: str) -> "Table":
         """Return the table without the column with a title, which must be there."""
@@ -56,15 +47,17 @@ class Table:
     def numbers(self, at: Sequence[int]) -> np.ndarray:
         """Return the columns at these places, [N, K], after checking that they are numbers."""
         if not len(at):
-            raise LevelheadError(
-                f"no column holds logits; the file has {listed(self.titles or []) or 'no titles'}"
-            )
+            raise LevelheadError(f"no column holds logits; the file has {self._titles_listed()}")
         for i in at:
             if self.columns[i].dtype.kind not in "iufb":
-                raise _not_numbers(
-                    self.columns[i], f" of {self.titles[i]!r}" if self.titles else ""
-                )
+                where = ""
+                if self.titles:
+                    where = f" of {self.titles[i]!r}"
+                raise _not_numbers(self.columns[i], where)
         return np.column_stack([self.columns[i] for i in at])
+
+    def _titles_listed(self) -> str:
+        return listed(self.titles or []) or "no titles"
 
 
 def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
@@ -73,8 +66,7 @@ def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
         if is_decimal_comma(cell):
             return LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
         if not is_number(cell):
-            held = f"holds {cell!r}" if cell else "has an empty cell"
-            return LevelheadError(f"data row {at}{where} {held}; expected a number")
-    return LevelheadError(
-        f"expected numbers, got {'text' if cells.dtype.kind == 'O' else cells.dtype}{where}"
-    )
+            problem = f"holds {cell!r}" if cell else "has an empty cell"
+            return LevelheadError(f"data row {at}{where} {problem}; expected a number")
+    kind = "text" if cells.dtype.kind == "O" else cells.dtype
+    return LevelheadError(f"expected numbers, got {kind}{where}")

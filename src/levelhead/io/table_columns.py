@@ -1,4 +1,10 @@
-"""Which columns of a table are logits, which one labels, and which are neither."""
+"""Which columns of a table are logits, which one labels, and which are neither.
+
+`find_columns` goes by names of the classes where they are known, by titles such as `logit_cat`, and
+else by what the columns hold: a label is a whole number below K or a text, an id is a text or a
+whole number under a title such as `id`, and what is left are logits. Columns titled with numbers
+are put in the order of these numbers.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,10 +18,12 @@ from ..support.errors import LevelheadError
 from ..support.text import is_numeric
 from .table import LABEL_TITLES, Table
 
+# Titles of columns that identify a sample or say what was predicted: they are not logits, if their numbers are whole.
 ID_TITLES = re.compile(
     r"(.*[_ .-])?(id|ids|index|idx|uuid|key|pred|preds|prediction|predicted|fold|split|rank)|y_pred|unnamed: ?\d+|"
     r"__index_level_\d+__|(image|img|file|sample|row)([_ ]?(name|path|id|no|number))?|filename|path"
 )
+# A word for scores and what follows it, such as `logit_cat`, `scores[3]`, `p.cat`.
 _LOGITS = re.compile(
     r"(logits?|scores?|outputs?|probs?|proba|probability|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE
 )
@@ -33,18 +41,31 @@ class Layout(NamedTuple):
 def find_columns(
     table: Table, names: Sequence[str] | None = None, classes: int | None = None
 ) -> Layout:
-    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds only logits."""
-    # Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
-    # of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
+    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds only logits.
+
+    Args:
+        table: of predictions.
+        names: of the classes, where they are known. Logits are then the columns called like them.
+        classes: K, where only that is known.
+
+    Returns:
+        Without names, logits are the columns called `logit_*`, or all columns of numbers that are
+        neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
+    """
     titles = table.titles
-    given = None if not names else list(names)
+    given = list(names) if names else None
     if titles is None:
         return Layout(list(range(len(table.columns))), given)
-    places = columns_called(titles, names) if names else None
-    if places is not None:
-        label = _find_label(titles, _all_but(places))
-        return _layout(titles, places, given, label)
-    only_logits = len(titles) == (len(names) if names else classes)
+
+    # By the names of the classes.
+    if given is not None:
+        places = columns_called(titles, given)
+        if places is not None:
+            return _layout(titles, places, given, _find_label(titles, _all_but(places)))
+        classes = len(given)
+    only_logits = len(titles) == classes
+
+    # By a word such as logit_, by their number, or by what the columns hold.
     prefixed = _prefixed(titles)
     label = None
     if prefixed is not None and (not only_logits or len(prefixed.places) == len(titles)):
@@ -70,7 +91,10 @@ def _layout(
     """Return the layout of a table whose logits and label are at these places."""
     used = {*places, label}
     ignored = tuple(title for i, title in enumerate(titles) if i not in used)
-    return Layout(places, called, None if label is None else titles[label], ignored)
+    label_title = None
+    if label is not None:
+        label_title = titles[label]
+    return Layout(places, called, label_title, ignored)
 
 
 def _in_order(
@@ -83,21 +107,38 @@ def _in_order(
         called: what the columns are called.
         given: names of the classes that are known already.
     """
-    if are_numbers(given):  # the columns may end in these numbers
-        ends = [ENDS_IN_NUMBER.fullmatch(title) for title in called]
-        number_of = {int(end[2]): place for place, end in zip(places, ends, strict=True) if end}
-        numbers = [int(name) for name in given or ()]
-        same_stem = len({end and end[1] for end in ends}) == 1
-        if same_stem and sorted(number_of) == sorted(numbers) and len(numbers) == len(places):
-            return [number_of[number] for number in numbers], list(given or ())
+    if given is not None and are_numbers(given):
+        numbered = _by_numbers(places, called, [int(name) for name in given])
+        if numbered is not None:
+            return numbered, list(given)
     order = number_order(called)
     if order is not None:
         places = [places[i] for i in order]
         called = [called[i] for i in order]
+    # 0, 1, 2, ... say nothing but the order; neither do numbers between texts.
     if are_numbers(called):
-        counted = list(map(int, called)) == list(range(len(called)))
-        return places, None if counted else list(called)
-    return places, None if any(map(is_numeric, called)) else list(called)
+        if [int(title) for title in called] == list(range(len(called))):
+            return places, None
+    elif any(map(is_numeric, called)):
+        return places, None
+    return places, list(called)
+
+
+def _by_numbers(
+    places: Sequence[int], called: Sequence[str], numbers: Sequence[int]
+) -> list[int] | None:
+    """Return the columns whose titles end in these numbers, after one and the same stem, in their order; else None."""
+    place_of = {}
+    stems = set()
+    for place, title in zip(places, called, strict=True):
+        end = ENDS_IN_NUMBER.fullmatch(title)
+        if end is None:
+            return None
+        stems.add(end[1])
+        place_of[int(end[2])] = place
+    if len(stems) != 1 or sorted(place_of) != sorted(numbers) or len(numbers) != len(places):
+        return None
+    return [place_of[number] for number in numbers]
 
 
 def _all_but(places: Sequence[int]) -> Callable[[int], bool]:
@@ -107,12 +148,13 @@ def _all_but(places: Sequence[int]) -> Callable[[int], bool]:
 
 def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | None:
     """Return the places of the columns called like the classes, alone or after a word such as logit_, or None."""
-    found = {title: i for i, title in enumerate(titles) if title in names}
+    place_of = {title: i for i, title in enumerate(titles) if title in names}
     for i, title in enumerate(titles):
-        if (match := _LOGITS.fullmatch(title)) and match[2] in names:
-            found.setdefault(match[2], i)
-    if len(found) == len(names):
-        return [found[name] for name in names]
+        match = _LOGITS.fullmatch(title)
+        if match is not None and match[2] in names:
+            place_of.setdefault(match[2], i)  # the name alone comes first
+    if len(place_of) == len(names):
+        return [place_of[name] for name in names]
     return None
 
 
@@ -125,34 +167,44 @@ class _Prefixed(NamedTuple):
 
 def _prefixed(titles: list[str]) -> _Prefixed | None:
     """Return the columns called logit_* (or scores_*, prob_*), with what they are called after that, or None."""
-    groups: dict[str, list[tuple[int, str]]] = {}
+    groups: dict[str, _Prefixed] = {}
     for i, title in enumerate(titles):
         match = _LOGITS.fullmatch(title)
         if match is None or not match[2] or title.lower() in LABEL_TITLES:
             continue
+        # A single letter may begin any word: `p1`, but not `price`.
         if len(match[1]) > 1 or match[2].isdigit():
-            groups.setdefault(match[1].lower().rstrip("s"), []).append((i, match[2]))
-    groups = {word: found for word, found in groups.items() if len(found) > 1}
+            word = match[1].lower().rstrip("s")
+            group = groups.setdefault(word, _Prefixed([], []))
+            group.places.append(i)
+            group.called.append(match[2])
+    groups = {word: group for word, group in groups.items() if len(group.places) > 1}
     if not groups:
         return None
     if "logit" in groups:
-        found = groups["logit"]
+        prefixed = groups["logit"]
     else:
-        found = max(groups.values(), key=len)
-    called = [name for _, name in found]
-    if all(name.isdecimal() for name in called):
-        numbers = sorted(map(int, called))
-        if numbers not in ([*range(len(found))], [*range(1, len(found) + 1)]):
-            shown = listed([*map(str, numbers)])
+        prefixed = max(groups.values(), key=lambda group: len(group.places))
+    # Of numbered columns, none may be missing.
+    if all(name.isdecimal() for name in prefixed.called):
+        numbers = sorted(map(int, prefixed.called))
+        from_0 = list(range(len(numbers)))
+        from_1 = list(range(1, len(numbers) + 1))
+        if numbers not in (from_0, from_1):
+            shown = listed([str(number) for number in numbers])
             raise LevelheadError(
                 f"expected a column of logits for each class, got those numbered {shown}"
             )
-    return _Prefixed([i for i, _ in found], called)
+    return prefixed
 
 
 def _find_label(titles: list[str], allowed: Callable[[int], bool]) -> int | None:
+    """Return the place of the column that is called as labels are, if it is allowed to be them."""
     lower = [title.lower() for title in titles]
-    return next((i for t in LABEL_TITLES if t in lower and allowed(i := lower.index(t))), None)
+    for title in LABEL_TITLES:
+        if title in lower and allowed(lower.index(title)):
+            return lower.index(title)
+    return None
 
 
 def _may_be_labels(table: Table, i: int) -> bool:

@@ -1,10 +1,15 @@
-"""Tables in .parquet files, which pyarrow reads once their footer claims no more than they can hold."""
+"""Tables in .parquet files, which pyarrow reads once their footer claims no more than they can hold.
+
+`_opened` reads what the columns claim (`read_claims`, by a small reader of the footer's format),
+refuses a file that is meant to fill the memory, and gives pyarrow's file; `_of_arrow` turns what it
+reads into a `Table`.
+"""
 
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,8 +19,13 @@ from ..support.regular_file import bytes_at
 from .numpy_file import check_expansion
 from .table import Table
 
+# pyarrow has no type hints, and is imported only where a file needs it.
+ArrowTable: TypeAlias = Any
+ArrowColumn: TypeAlias = Any
+ParquetFile: TypeAlias = Any
+
 ALWAYS_ALLOWED = 1 << 26  # bytes that a file may always become; beyond, at most 100 times its size
-# Kinds of values in the footer.
+# Kinds of values in the footer, as Thrift's compact protocol numbers them.
 _BOOLEANS = (1, 2)
 _BYTE = 3
 _INTEGERS = (4, 5, 6)
@@ -41,7 +51,7 @@ def parquet_parts(path: Path, rows: int) -> Iterator[Table]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path) -> Iterator[ParquetFile]:
     """Open a .parquet file; what is wrong with it is said in one line."""
     try:
         import pyarrow as arrow
@@ -53,14 +63,16 @@ def _opened(path: Path) -> Iterator[Any]:
     broken = (arrow.ArrowException, ValueError, TypeError, LookupError, OverflowError, OSError)
     try:
         schema = parquet.read_schema(path)
-        texts = [one.name for one in schema if one.type in (arrow.string(), arrow.large_string())]
         # A text that is there often is kept once.
+        texts = [f.name for f in schema if f.type in (arrow.string(), arrow.large_string())]
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
             claims = read_claims(path)
             claimed = max(8 * claims.values, 8 * file.metadata.num_rows, claims.bytes)
             check_expansion(claimed, path.stat().st_size, ALWAYS_ALLOWED)
-            if file.metadata.num_rows == 0 or not len(schema):
-                raise LevelheadError(f"the file has no {'rows' if len(schema) else 'columns'}")
+            if not len(schema):
+                raise LevelheadError("the file has no columns")
+            if file.metadata.num_rows == 0:
+                raise LevelheadError("the file has no rows")
             yield file
     except (LevelheadError, MemoryError):
         raise
@@ -71,49 +83,25 @@ def _opened(path: Path) -> Iterator[Any]:
         raise LevelheadError(f"not a sound .parquet file ({reason})") from None
 
 
-def _of_arrow(table: Any) -> Table:
+def _of_arrow(table: ArrowTable) -> Table:
     """Return a table of pyarrow as ours."""
-    import pyarrow as arrow
-    from pyarrow import compute
-
-    columns = [
-        _from_arrow(name, table.column(i), arrow, compute)
-        for i, name in enumerate(table.column_names)
-    ]
-    return Table(list(table.column_names), columns)
+    titles = list(table.column_names)
+    return Table(titles, [_from_arrow(name, table.column(i)) for i, name in enumerate(titles)])
 
 
-def _from_arrow(name: str, column: Any, arrow: Any, compute: Any) -> np.ndarray:
-    """Return a column as numbers, text, or, of lists, [N, K]."""
+def _from_arrow(name: str, column: ArrowColumn) -> np.ndarray:
+    """Return a column as numbers [N], texts [N] as objects, or, of lists of numbers, [N, K]."""
+    from pyarrow import types
+
     if column.null_count:
         raise LevelheadError(
             f"the column {name!r} has {column.null_count} empty cells; expected a value in each row"
         )
     kind = column.type
-    if arrow.types.is_dictionary(kind):  # texts, each once, and which of them is where
-        parts = [
-            np.array([str(text) for text in chunk.dictionary.to_pylist()], object)
-            for chunk in column.chunks
-        ]
-        placed = [
-            texts[chunk.indices.to_numpy()]
-            for texts, chunk in zip(parts, column.chunks, strict=True)
-        ]
-        if placed:
-            return np.concatenate(placed)
-        return np.zeros(0, object)
-    if (
-        arrow.types.is_list(kind)
-        or arrow.types.is_large_list(kind)
-        or arrow.types.is_fixed_size_list(kind)
-    ):
-        lengths = compute.unique(compute.list_value_length(column)).to_pylist()
-        parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
-        if len(lengths) != 1 or any(part.dtype.kind not in "iufb" for part in parts):
-            raise LevelheadError(
-                f"the column {name!r} holds {kind}; expected numbers, or lists of them of one length"
-            )
-        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(len(column), -1)
+    if types.is_dictionary(kind):
+        return _texts(column)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _rows_of_lists(name, column)
     values = column.to_numpy()
     if values.dtype.kind in "iufb":
         return values
@@ -122,69 +110,124 @@ def _from_arrow(name: str, column: Any, arrow: Any, compute: Any) -> np.ndarray:
     return values.astype(object)
 
 
+def _texts(column: ArrowColumn) -> np.ndarray:
+    """Return a column that holds each text once, and which of them is where."""
+    placed = [np.zeros(0, object)]
+    for chunk in column.chunks:
+        texts = np.array([str(text) for text in chunk.dictionary.to_pylist()], object)
+        placed.append(texts[chunk.indices.to_numpy()])
+    return np.concatenate(placed)
+
+
+def _rows_of_lists(name: str, column: ArrowColumn) -> np.ndarray:
+    """Return a column of lists of numbers, all of one length, as [N, K]."""
+    from pyarrow import compute
+
+    functions: Any = compute  # pyarrow makes them when it is imported
+    lengths = functions.unique(functions.list_value_length(column)).to_pylist()
+    parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    if len(lengths) != 1 or any(part.dtype.kind not in "iufb" for part in parts):
+        raise LevelheadError(
+            f"the column {name!r} holds {column.type}; expected numbers, or lists of them of one length"
+        )
+    values = parts[0]
+    if len(parts) > 1:  # a single part need not be copied
+        values = np.concatenate(parts)
+    return values.reshape(len(column), -1)
+
+
 class Claims(NamedTuple):
     """What the columns of a file claim to hold."""
 
-    values: int
-    bytes: int
+    values: int  # how many
+    bytes: int  # that they take, uncompressed
 
 
 def read_claims(path: Path) -> Claims:
-    """Return what the columns of a .parquet file claim to hold, read from its footer without pyarrow."""
-    # pyarrow's own way to ask for it ends the process on some damaged footers, where reading the columns raises an
-    # error. The footer is a struct of Thrift's compact protocol: row groups (4) -> columns (1) -> metadata (3) ->
-    # values (5), uncompressed bytes (6).
+    """Return what the columns of a .parquet file claim to hold, read from its footer without pyarrow.
+
+    pyarrow's own way to ask for it ends the process on some damaged footers, where reading the
+    columns raises an error. The footer is a struct of Thrift's compact protocol: row groups (4) ->
+    columns (1) -> metadata (3) -> values (5), uncompressed bytes (6).
+    """
     size = path.stat().st_size
-    length, mark = struct.unpack("<I4s", bytes_at(path, size - 8, 8)) if size >= 8 else (0, b"")
+    length = 0
+    mark = b""
+    if size >= 8:
+        length, mark = struct.unpack("<I4s", bytes_at(path, size - 8, 8))
     if mark != b"PAR1" or length > size - 12:
         raise LevelheadError("not a sound .parquet file (it has no footer)")
     footer = _Thrift(bytes_at(path, size - 8 - length, length))
     broken = "not a sound .parquet file (its footer is broken)"
+    values = 0
+    uncompressed = 0
     with reported_as(broken, LookupError, TypeError, RecursionError, ValueError):
-        columns = [column[3] for group in footer.read(_STRUCT)[4] for column in group[1]]
-        return Claims(sum(column[5] for column in columns), sum(column[6] for column in columns))
+        for group in footer.read(_STRUCT)[4]:
+            for column in group[1]:
+                values += column[3][5]
+                uncompressed += column[3][6]
+    return Claims(values, uncompressed)
 
 
 class _Thrift:
     """Values of Thrift one after another: a struct as {field: value}, a list as a list, texts as None."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+        self.data = data
+        self.at = 0  # of the next byte
 
     def read(self, kind: int) -> Any:
+        """Return the next value, which is of this kind; raise ValueError or IndexError if there is none."""
         if kind in (*_BOOLEANS, _BYTE):
             return self._byte()
         if kind in _INTEGERS:
+            # Zigzag: 0, -1, 1, -2, ... are numbered 0, 1, 2, 3, ...
             number = self._varint()
             return number >> 1 ^ -(number & 1)
-        if kind in (_DOUBLE, _BINARY):
-            length = 8 if kind == _DOUBLE else self._varint()
+        if kind == _DOUBLE:
+            self.at += 8
+            return None
+        if kind == _BINARY:
+            length = self._varint()
             self.at += length
             return None
         if kind in _LISTS:
-            size, inner = divmod(self._byte(), 16)
-            if size == 15:
-                size = self._varint()
-            if size > len(self.data) - self.at:  # each item takes a byte or more
-                raise ValueError("a list that is longer than the footer")
-            return [self.read(inner) for _ in range(size)]
-        if kind != _STRUCT:
-            raise ValueError(kind)  # a map, which no footer has, or none of Thrift's
-        found, field = {}, 0
+            return self._list()
+        if kind == _STRUCT:
+            return self._struct()
+        raise ValueError(kind)  # a map, which no footer has, or none of Thrift's
+
+    def _list(self) -> list[Any]:
+        """Return a list: its size, or 15 and then its size, and the kind of its items share a byte."""
+        size, kind = divmod(self._byte(), 16)
+        if size == 15:
+            size = self._varint()
+        if size > len(self.data) - self.at:  # each item takes a byte or more
+            raise ValueError("a list that is longer than the footer")
+        return [self.read(kind) for _ in range(size)]
+
+    def _struct(self) -> dict[int, Any]:
+        """Return a struct: before each value, how much its number is above the last one's, and its kind; 0 ends it."""
+        fields = {}
+        field = 0
         while head := self._byte():
-            step, inner = divmod(head, 16)
-            field = field + step if step else self.read(_INTEGERS[0])
-            if inner in _BOOLEANS:
-                found[field] = None
+            step, kind = divmod(head, 16)
+            if step:
+                field += step
+            else:  # more than 15: the number itself follows
+                field = self.read(_INTEGERS[0])
+            if kind in _BOOLEANS:  # the kind is the value
+                fields[field] = None
             else:
-                found[field] = self.read(inner)
-        return found
+                fields[field] = self.read(kind)
+        return fields
 
     def _byte(self) -> int:
         self.at += 1
         return self.data[self.at - 1]
 
     def _varint(self) -> int:
+        """Return a number of seven bits a byte, the lowest first; the highest bit says that more follow."""
         number = 0
         for shift in range(0, 64, 7):
             byte = self._byte()

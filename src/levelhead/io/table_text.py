@@ -1,4 +1,9 @@
-"""Tables as text, .csv or .tsv: their cells, titles and index."""
+"""Tables as text, .csv or .tsv: their cells, titles and index.
+
+The first row is titles or a sample, its cells are separated by one of several marks, and the first
+column may be an index that pandas wrote. All this is told from the cells alone; where it cannot be
+told, the file is refused, since a guess would shift every sample by one row.
+"""
 
 import csv
 import re
@@ -22,9 +27,11 @@ _WHOLE = re.compile(r"[+-]?\d+")
 
 def read_text_table(path: Path, titles: Sequence[str | None]) -> Table:
     """Read a whole table; a single column of text may be titled as in `titles`."""
-    separator = "\t" if path.suffix.lower() == ".tsv" else None
-    found, rows = _parse_rows(split_cells(text.read(path), separator), titles)
-    return Table(found, [_column(cells) for cells in zip(*rows, strict=True)])
+    separator = None
+    if path.suffix.lower() == ".tsv":
+        separator = "\t"
+    titles_found, rows = _parse_rows(split_cells(text.read(path), separator), titles)
+    return Table(titles_found, [_column(cells) for cells in zip(*rows, strict=True)])
 
 
 def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
@@ -50,6 +57,7 @@ def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
         titles, part = _parse_rows(head, ())
         index = width - len(part[0])  # 1 if the first column is one
         done = 0
+        # Each part as columns; then the next rows, which must be as wide as the first.
         while part:
             written = list(zip(*part, strict=True))
             yield Table(titles, [_column(cells) for cells in written], written)
@@ -73,8 +81,13 @@ def _column(cells: Sequence[str]) -> np.ndarray:
 def _parse_rows(
     cells: list[list[str]], titles: Sequence[str | None]
 ) -> tuple[list[str] | None, list[list[str]]]:
-    """Return the titles of a table, if it has any, and its rows, all of one length, without the index."""
-    # A single column of names may be titled as in `titles`; any other first cell is a name.
+    """Return the titles of a table, if it has any, and its rows, all of one length, without the index.
+
+    Args:
+        cells: of each row.
+        titles: by which a first row is known to be titles. A single column of names may be titled
+            so; any other first cell is a name.
+    """
     first, *rest = cells
     if len(first) == 1:
         titled = first[0] in titles or _is_title(first[0], rest)
@@ -90,8 +103,11 @@ def _parse_rows(
             else:
                 expected = f"the first has {len(first)}"
             raise LevelheadError(f"data row {at} has {len(row)} values, but {expected}")
-    if len(first) == 1 or first[0]:  # no index
-        return first if titled else None, rows
+    # An index has no title.
+    if len(first) == 1 or first[0]:
+        if titled:
+            return first, rows
+        return None, rows
     if any(row[0] != str(i) for i, row in enumerate(rows)):
         advice = "if it is an index, save the table without it (index=False in pandas)"
         raise LevelheadError(f"the first column has no title and is not 0, 1, 2, ...; {advice}")
@@ -105,11 +121,13 @@ def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
     if separator is None:
         separator = find_separator(first)
     _check_cells(first, separator)
+    lines = StringIO(content, newline="")
     with reported_as("{}", csv.Error):
-        rows = list(
-            csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True)
-        )
-    return [[cell.strip() for cell in row] or [""] for row in rows if row or len(rows[0]) == 1]
+        rows = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    # An empty line is an empty cell of a single column, and nothing in a table.
+    if rows and len(rows[0]) != 1:
+        rows = [row for row in rows if row]
+    return [[cell.strip() for cell in row] or [""] for row in rows]
 
 
 def _check_cells(first: str, separator: str) -> None:
@@ -121,7 +139,10 @@ def _check_cells(first: str, separator: str) -> None:
 
 
 def find_separator(first: str) -> str:
-    """Return what separates the cells of a first row: a comma or, if it has those, semicolons, tabs or blanks."""
+    """Return what separates the cells of a first row: a comma or, if it has those, semicolons, tabs or blanks.
+
+    Between semicolons or tabs, a comma may only be that of a decimal.
+    """
     first = first.rstrip("\r\n")
     separator = ","
     blanks = " " in first.strip() and not first.startswith(" ")
@@ -144,27 +165,34 @@ def _is_title(first: str, rest: list[list[str]]) -> bool:
 
 
 def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
-    """Return whether a first row is titles; an ambiguous one is refused, not guessed."""
-    # Titles are no numbers; or 0, 1, ..., K - 1, which pandas writes over columns without names; or the first cell is
-    # empty, as pandas writes it over an index.
+    """Return whether a first row is titles; an ambiguous one is refused, not guessed.
+
+    Titles are no numbers; or 0, 1, ..., K - 1, which pandas writes over columns without names; or
+    the first cell is empty, as pandas writes it over an index.
+    """
     if not first[0] or not any(map(is_numeric, first)):
         return True
     numbers = [cell for cell in first if is_numeric(cell)]
     distinct = all(map(_WHOLE.fullmatch, numbers)) and len(set(numbers)) == len(numbers)
     if distinct and any(cell.lower() in LABEL_TITLES for cell in first):
         return True  # labels next to columns that are titled with numbers
-    if name := next((cell for cell in first if cell and not is_numeric(cell)), None):
+    names = [cell for cell in first if cell and not is_numeric(cell)]
+    if names:
         raise LevelheadError(
-            f"the first row holds {name!r} next to numbers; expected only names or only numbers"
+            f"the first row holds {names[0]!r} next to numbers; expected only names or only numbers"
         )
     if not all(map(_WHOLE.fullmatch, first)) or len(set(first)) < len(first):
-        return False
+        return False  # scores: with a point, or one of them twice
+
+    # Whole numbers that differ: the other rows tell, unless they hold whole numbers as well.
     whole = (bool(_WHOLE.fullmatch(cell)) for row in rest for cell in row)
     if first == [str(i) for i in range(len(first))]:
         if not all(whole):
             return True
     elif not rest or any(whole):
         return False
-    shown = ",".join(first if len(first) <= 4 else [*first[:3], "..."])
+    shown = first
+    if len(first) > 4:
+        shown = [*first[:3], "..."]
     advice = "give the columns names, or write the numbers of a sample with a point (0.0)"
-    raise LevelheadError(f"the first row, {shown}, may be titles or a sample; {advice}")
+    raise LevelheadError(f"the first row, {','.join(shown)}, may be titles or a sample; {advice}")

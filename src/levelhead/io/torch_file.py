@@ -1,11 +1,14 @@
-"""Tensors that `torch.save` wrote, opened by `weights_only` once what their pickle would build is known to be small."""
+"""Tensors that `torch.save` wrote, opened by `weights_only` once what their pickle would build is known to be small.
 
-from collections.abc import Iterable, Mapping
-from encodings import normalize_encoding
+The file is a zip archive of a pickle, data.pkl, and the bytes of each storage. `_record_sizes`
+checks both before torch sees them: what members would expand to, and what the pickle would build
+(pickle_check.py). `_load` opens the file, and `_values` takes only numbers that are in it.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
-from pickletools import genops
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from warnings import catch_warnings
 from zipfile import ZipFile
 
@@ -15,6 +18,9 @@ from ..support.arrays import to_numpy
 from ..support.errors import LevelheadError, reported_as
 from ..support.extras import install_command
 from .numpy_file import BROKEN_ZIP, check_expansion, text_array
+from .pickle_check import check_pickle
+
+Tensor: TypeAlias = Any  # torch's, which is imported only where a file needs it
 
 HOW_TO_SAVE_TENSORS = (
     "save tensors with torch.save(logits, ...) or torch.save({'logits': logits, ...}, ...)"
@@ -24,40 +30,53 @@ HOW_TO_SAVE_TENSORS = (
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, and lists of text as arrays; a tensor alone has the name ''."""
     sizes = _record_sizes(path)
-    tensors, texts = _by_name(_load(path))
-    return {key: _values(key, tensor, sizes) for key, tensor in tensors.items()} | texts
+    named = _by_name(_load(path))
+    numbers = {key: _values(key, tensor, sizes) for key, tensor in named.tensors.items()}
+    return numbers | named.texts
 
 
 def names_of_tensors(path: Path) -> list[str]:
     """Return the names that `read_tensors` gives, without reading a number."""
     _record_sizes(path)
-    return [name for named in _by_name(_load(path, mmap=True)) for name in named]
+    named = _by_name(_load(path, mmap=True))
+    return [*named.tensors, *named.texts]
 
 
-def _by_name(value: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+class _Named(NamedTuple):
+    """What a file holds, by name."""
+
+    tensors: dict[str, Tensor]
+    texts: dict[str, np.ndarray]
+
+
+def _by_name(value: object) -> _Named:
+    """Return the tensors and lists of text in what a file holds; items of a list are called 0, 1, 2, ..."""
     if isinstance(value, list | tuple):
         value = {str(i): item for i, item in enumerate(value)}
+    items: dict[str, object] = {"": value}
     if isinstance(value, Mapping):
-        named = {str(key): item for key, item in value.items()}
-    else:
-        named = {"": value}
-    tensors = {key: item for key, item in named.items() if hasattr(item, "untyped_storage")}
-    lists = {
-        key: item for key, item in named.items() if isinstance(item, list | tuple) and len(item)
-    }
-    texts = {
-        key: text_array(item)
-        for key, item in lists.items()
-        if all(isinstance(each, str) for each in item)
-    }
+        items = {str(key): item for key, item in value.items()}
+    tensors = {}
+    texts = {}
+    for key, item in items.items():
+        if hasattr(item, "untyped_storage"):
+            tensors[key] = item
+        elif _is_list_of_text(item):
+            texts[key] = text_array(item)
     if not tensors:
-        held = "no tensor"
+        got = "no tensor"
         if not isinstance(value, Mapping):
-            held = type(value).__name__
+            got = type(value).__name__
         raise LevelheadError(
-            f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}"
+            f"expected a tensor, or a dict of tensors, got {got}; {HOW_TO_SAVE_TENSORS}"
         )
-    return tensors, texts
+    return _Named(tensors, texts)
+
+
+def _is_list_of_text(value: object) -> TypeGuard[Sequence[str]]:
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(isinstance(item, str) for item in value)
 
 
 def _record_sizes(path: Path) -> set[int]:
@@ -71,14 +90,17 @@ def _record_sizes(path: Path) -> set[int]:
             if member.filename.endswith("/data.pkl"):
                 check_pickle(archive.read(member))
         alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
-    if any("/code/" in one.filename or one.filename.endswith("/constants.pkl") for one in members):
-        raise LevelheadError(f"a TorchScript archive, which holds code; {HOW_TO_SAVE_TENSORS}")
+    for name in archive.namelist():
+        if "/code/" in name or name.endswith("/constants.pkl"):
+            raise LevelheadError(f"a TorchScript archive, which holds code; {HOW_TO_SAVE_TENSORS}")
+    # torch divides by it.
     if any(not text.isdigit() or not int(text) for text in alignment):
         raise LevelheadError("broken: its .storage_alignment is not a positive number")
     return {member.file_size for member in members}
 
 
-def _load(path: Path, *, mmap: bool = False) -> Any:
+def _load(path: Path, *, mmap: bool = False) -> object:
+    """Return what a file holds, by torch's loader that runs no code of it; what is wrong is said in one line."""
     try:
         import torch
     except ImportError:
@@ -95,16 +117,22 @@ def _load(path: Path, *, mmap: bool = False) -> Any:
         ) from None
     except MemoryError:
         raise
-    except (
-        Exception
-    ) as error:  # a damaged pickle reaches any call inside torch, with any of its errors
+    # A damaged pickle reaches any call inside torch, with any of its errors.
+    except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise LevelheadError(
             f"cut short, or not a file of tensors ({reason}); {HOW_TO_SAVE_TENSORS}"
         ) from None
 
 
-def _values(key: str, tensor: Any, sizes: set[int]) -> np.ndarray:
+def _values(key: str, tensor: Tensor, sizes: set[int]) -> np.ndarray:
+    """Return the numbers of a tensor, after checking that they are plain and in the file.
+
+    Args:
+        key: its name, "" if it is alone.
+        tensor: as torch loaded it; strides may make it larger than its storage.
+        sizes: of the storages in the file.
+    """
     name = repr(key) if key else "the tensor"
     if tensor.is_sparse or tensor.is_quantized or str(tensor.layout) != "torch.strided":
         raise LevelheadError(f"{name} is sparse or quantized; save it as a dense tensor of floats")
@@ -112,119 +140,6 @@ def _values(key: str, tensor: Any, sizes: set[int]) -> np.ndarray:
     if tensor.device.type != "cpu" or (stored and stored not in sizes):
         raise LevelheadError(f"{name} has no data of its own in the file; {HOW_TO_SAVE_TENSORS}")
     check_expansion(tensor.numel() * tensor.element_size(), stored)
-    with reported_as(
-        f"{name} is {tensor.dtype}; expected floating-point or integer numbers",
-        TypeError,
-        RuntimeError,
-    ):
+    expected = "expected floating-point or integer numbers"
+    with reported_as(f"{name} is {tensor.dtype}; {expected}", TypeError, RuntimeError):
         return to_numpy(tensor.resolve_conj().resolve_neg())
-
-
-MOST_LEVELS = 60  # tuples and calls inside one another; a tensor in a checkpoint has about 8
-MOST_PARTS = 1_000_000  # parts of one tuple, counted again wherever one is shared
-# Codecs that turn bytes into bytes, most of them longer: by calling them again and again, a few bytes become gigabytes.
-TRANSFORMS = {
-    "hex",
-    "hex_codec",
-    "base64",
-    "base_64",
-    "base64_codec",
-    "zip",
-    "zlib",
-    "zlib_codec",
-    "bz2",
-    "bz2_codec",
-}
-TRANSFORMS |= {"uu", "uu_codec", "quopri", "quoted_printable", "quotedprintable", "quopri_codec"}
-CONSTANTS = (
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "BINFLOAT",
-    "EMPTY_TUPLE",
-    "EMPTY_LIST",
-    "EMPTY_DICT",
-    "EMPTY_SET",
-)
-# What is put on the stack: the text of a constant. How many values are taken from it, to be parts of one, or dropped.
-PUTS = dict.fromkeys(CONSTANTS, "") | dict.fromkeys(
-    ("BININT", "BININT1", "BININT2", "LONG1"), "number"
-)
-JOINS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "BINPERSID": 1}
-DROPS = {"BUILD": 1, "APPEND": 1, "SETITEM": 2}
-
-
-def check_pickle(data: bytes) -> None:
-    """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
-    # Its `weights_only` runs no code, but builds what a file says: tuples in tuples, until hashing overflows the stack.
-    try:
-        # Of escapes in damaged text.
-        with catch_warnings(action="ignore", category=DeprecationWarning):
-            _follow((opcode.name, argument) for opcode, argument, _ in genops(data))
-    except LevelheadError:
-        raise
-    except (
-        LookupError,
-        ValueError,
-        AttributeError,
-    ):  # nothing on the stack, no such operation, cut short
-        return
-
-
-class _Value(NamedTuple):
-    """What is known of a value: its parts, how deep they lie, and a constant's text."""
-
-    size: int = 1
-    depth: int = 0
-    text: str = ""
-
-
-def _follow(operations: Iterable[tuple[str, Any]]) -> None:
-    """Run the program that a pickle is, with the values' sizes in place of the values, until torch stops."""
-    stack: list[_Value] = []
-    below: list[list[_Value]] = []  # the stacks under each mark
-    memo: dict[int, _Value] = {}
-    encodes = transforms = False
-    for name, argument in operations:
-        if name == "MARK":
-            below.append(stack)
-            stack = []
-        elif name in ("TUPLE", "APPENDS", "SETITEMS"):
-            parts, stack = stack, below.pop()
-            if name == "TUPLE":
-                stack.append(_together(parts))
-        elif name in JOINS:
-            stack[-JOINS[name] :] = [_together(stack[-JOINS[name] :])]
-        elif name in ("REDUCE", "NEWOBJ"):
-            arguments, function = stack.pop(), stack.pop()
-            if function.text.endswith(("bytearray", "Storage")) and arguments.text == "number":
-                raise LevelheadError("it asks for an array without giving its bytes")
-            stack.append(_together([arguments]))
-        elif name in DROPS:
-            del stack[-DROPS[name] :]
-        elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[argument])
-        elif name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
-        elif name == "GLOBAL":
-            encodes |= argument == "_codecs encode"
-            stack.append(_Value(text=argument))
-        elif name in ("BINUNICODE", "SHORT_BINSTRING"):
-            transforms |= len(argument) < 100 and normalize_encoding(argument).lower() in TRANSFORMS
-            stack.append(_Value())
-        elif name in PUTS:
-            stack.append(_Value(text=PUTS[name]))
-        elif name != "PROTO":
-            return
-        if encodes and transforms:
-            raise LevelheadError("it encodes bytes as bytes, by which a few become gigabytes")
-
-
-def _together(parts: list[_Value]) -> _Value:
-    size = 1 + sum(one.size for one in parts)
-    depth = 1 + max((one.depth for one in parts), default=0)
-    if depth > MOST_LEVELS or size > MOST_PARTS:
-        raise LevelheadError("its values lie too deep in one another")
-    return _Value(
-        size, depth, parts[0].text if len(parts) == 1 and parts[0].text == "number" else ""
-    )

@@ -1,0 +1,108 @@
+"""Whether a pickle builds no more than a checkpoint of tensors does, told from its operations without running it.
+
+torch's `weights_only` runs no code of a file, but builds what it says: tuples in tuples until
+hashing them overflows the stack, bytes encoded again and again until they fill the memory.
+`_follow` walks through the operations as an unpickler would, with sizes in place of values.
+"""
+
+from collections.abc import Iterable
+from encodings import normalize_encoding
+from pickletools import genops
+from typing import Any, NamedTuple
+from warnings import catch_warnings
+
+from ..support.errors import LevelheadError
+
+MOST_LEVELS = 60  # tuples and calls inside one another; a tensor in a checkpoint has about 8
+MOST_PARTS = 1_000_000  # parts of one tuple, counted again wherever one is shared
+# Codecs that turn bytes into bytes, most of them longer: by calling them again and again, a few bytes become gigabytes.
+TRANSFORMS = {
+    "hex", "hex_codec", "base64", "base_64", "base64_codec", "zip", "zlib", "zlib_codec", "bz2", "bz2_codec",
+    "uu", "uu_codec", "quopri", "quoted_printable", "quotedprintable", "quopri_codec",
+}  # fmt: skip
+# What operations put on the stack: the text of a constant.
+CONSTANTS = (
+    "NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET",
+)  # fmt: skip
+NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
+PUTS = dict.fromkeys(CONSTANTS, "") | dict.fromkeys(NUMBERS, "number")
+# How many values operations take from it, to be parts of one, or to be dropped.
+JOINS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "BINPERSID": 1}
+DROPS = {"BUILD": 1, "APPEND": 1, "SETITEM": 2}
+
+
+def check_pickle(data: bytes) -> None:
+    """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
+    try:
+        # Of escapes in damaged text.
+        with catch_warnings(action="ignore", category=DeprecationWarning):
+            _follow((opcode.name, argument) for opcode, argument, _ in genops(data))
+    except LevelheadError:
+        raise
+    # Nothing on the stack, no such operation, cut short.
+    except (LookupError, ValueError, AttributeError):
+        return
+
+
+class _Value(NamedTuple):
+    """What is known of a value on the stack."""
+
+    size: int = 1  # itself and its parts
+    depth: int = 0  # how deep they lie
+    text: str = ""  # of a constant: the name of a function, or that it is a number
+
+
+def _follow(operations: Iterable[tuple[str, Any]]) -> None:
+    """Run the program that a pickle is, with the values' sizes in place of the values, until torch stops."""
+    stack: list[_Value] = []
+    below: list[list[_Value]] = []  # the stacks under each mark
+    memo: dict[int, _Value] = {}
+    encodes = False  # whether it has named the function that encodes
+    transforms = False  # and a codec that turns bytes into bytes
+    for name, argument in operations:
+        if name == "MARK":
+            below.append(stack)
+            stack = []
+        elif name in ("TUPLE", "APPENDS", "SETITEMS"):
+            parts = stack
+            stack = below.pop()
+            if name == "TUPLE":
+                stack.append(_together(parts))
+        elif name in JOINS:
+            stack[-JOINS[name] :] = [_together(stack[-JOINS[name] :])]
+        elif name in ("REDUCE", "NEWOBJ"):
+            arguments = stack.pop()
+            function = stack.pop()
+            if function.text.endswith(("bytearray", "Storage")) and arguments.text == "number":
+                raise LevelheadError("it asks for an array without giving its bytes")
+            stack.append(_together([arguments]))
+        elif name in DROPS:
+            del stack[-DROPS[name] :]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name == "GLOBAL":
+            encodes |= argument == "_codecs encode"
+            stack.append(_Value(text=argument))
+        elif name in ("BINUNICODE", "SHORT_BINSTRING"):
+            transforms |= len(argument) < 100 and normalize_encoding(argument).lower() in TRANSFORMS
+            stack.append(_Value())
+        elif name in PUTS:
+            stack.append(_Value(text=PUTS[name]))
+        elif name != "PROTO":  # the end, or what torch refuses
+            return
+        if encodes and transforms:
+            raise LevelheadError("it encodes bytes as bytes, by which a few become gigabytes")
+
+
+def _together(parts: list[_Value]) -> _Value:
+    """Return a value with these parts; (5,) is still known to hold a number."""
+    size = 1 + sum(part.size for part in parts)
+    depth = 1 + max((part.depth for part in parts), default=0)
+    if depth > MOST_LEVELS or size > MOST_PARTS:
+        raise LevelheadError("its values lie too deep in one another")
+    text = ""
+    if len(parts) == 1 and parts[0].text == "number":
+        text = "number"
+    return _Value(size, depth, text)
