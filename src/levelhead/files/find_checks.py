@@ -1,11 +1,15 @@
-"""What speaks against a layer that was found as the head of a file: what is next to it, after it or above it."""
+"""What speaks against a layer that was found as the head of a file: what is next to it, after it or above it.
+
+Each check raises with what it saw and what to do. A file without a graph has only names and shapes,
+so that they err on the side of asking: a wrong head would be scaled without anybody noticing.
+"""
 
 import re
 from collections.abc import Sequence
 from math import prod
 
 from ..heads.candidates import is_logit_scale, list_layers
-from ..support.errors import Advice, LevelheadError
+from ..support.errors import Advice
 from .spans import HEAD_DTYPES, LayerSpans, Span
 from .tensors import EMBEDDING, NOT_PLAIN, WRAPPER, Tensors
 
@@ -16,81 +20,99 @@ TRANSITIONS = re.compile(r"(^|[._])(crf|transitions?|trans_(m|mat|matrix))([._]|
 
 
 def check_layer_is_plain(tensors: Tensors, layer: str) -> None:
+    """Check that a layer's weight is a plain tensor: not parametrized, wrapped by LoRA, quantized or normalized."""
     wrapped = layer.removesuffix(".base_layer")
     for pattern, reason in NOT_PLAIN:
         inside = re.compile(re.escape(f"{wrapped}." if wrapped else "") + f"({pattern})")
-        if sign := next((key for key in tensors.spans if inside.fullmatch(key)), None):
-            raise tensors.error(f"{wrapped} {reason} (the file has {sign})")
+        signs = [key for key in tensors.spans if inside.fullmatch(key)]
+        if signs:
+            raise tensors.error(f"{wrapped} {reason} (the file has {signs[0]})")
 
 
 def check_not_hidden(tensors: Tensors, found: Sequence[str]) -> None:
-    """Check that no layer next to the one found takes its outputs: one of a single logit, or `fc2` next to `fc`."""
-    for layer in (one for one in found if one in tensors.shapes):
-        block, _, name = layer.rpartition(".")
-        for other in tensors.candidates(least=1):
-            beside, _, title = other.rpartition(".")
-            takes = (
-                beside == block
-                and other != layer
-                and tensors.shapes[other][1] == tensors.rows(layer) > 1
-            )
-            if takes and (
-                tensors.rows(other) == 1 or re.fullmatch(re.escape(name) + r"_?\d+", title)
-            ):
-                raise tensors.several(found, [other, *tensors.candidates(1)])
-        # Matrices that are no layer, such as one of many small heads.
-        for (
-            key,
-            span,
-        ) in tensors.spans.items():
-            beside, _, leaf = key.rpartition(".")
-            bare = (
-                beside == block
-                and leaf not in ("weight", "kernel")
-                and len(span.shape) == 2
-                and min(span.shape) > 1
-            )
-            if bare and tensors.rows(layer) in (
-                {span.shape[1], prod(span.shape)} - {span.shape[0]}
-            ):
-                reason = f"{layer} looks like the head, but {key} {list(span.shape)} next to it may take its outputs"
-                raise LevelheadError(
-                    f"{tensors.path}: {reason}", advice=Advice("head", None, "to name it if not")
-                )
+    """Check that nothing next to the layers that were found takes their outputs."""
+    for layer in found:
+        if layer in tensors.shapes:
+            _check_no_layer_takes(tensors, layer, found)
+            _check_no_matrix_takes(tensors, layer)
+
+
+def _check_no_layer_takes(tensors: Tensors, layer: str, found: Sequence[str]) -> None:
+    """Check that no layer of the same block takes K inputs and gives a single logit, or is `fc2` next to `fc`."""
+    block, _, name = layer.rpartition(".")
+    numbered = re.compile(re.escape(name) + r"_?\d+")
+    for other in tensors.candidates(least=1):
+        beside, _, title = other.rpartition(".")
+        if beside != block or other == layer:
+            continue
+        takes = tensors.shapes[other][1] == tensors.rows(layer) > 1
+        if takes and (tensors.rows(other) == 1 or numbered.fullmatch(title)):
+            raise tensors.several(found, [other, *tensors.candidates(1)])
+
+
+def _check_no_matrix_takes(tensors: Tensors, layer: str) -> None:
+    """Check that no matrix of the same block that is no layer, such as one of many small heads, takes K inputs."""
+    block = layer.rpartition(".")[0]
+    for key, span in tensors.spans.items():
+        beside, _, leaf = key.rpartition(".")
+        is_layer = leaf in ("weight", "kernel")
+        is_matrix = len(span.shape) == 2 and min(span.shape) > 1
+        if beside != block or is_layer or not is_matrix:
+            continue
+        # K columns, or K numbers in all; K rows may be another thing of each class.
+        rows, columns = span.shape
+        if tensors.rows(layer) in (columns, rows * columns) and tensors.rows(layer) != rows:
+            seems = f"{layer} looks like the head"
+            reason = f"{seems}, but {key} {list(span.shape)} next to it may take its outputs"
+            raise tensors.error(reason, Advice("head", None, "to name it if not"))
 
 
 def check_no_norm_follows(tensors: Tensors, head: LayerSpans) -> None:
     """Check that no norm of K numbers follows the head: it would undo the scaling."""
     rows, columns = head.weight.logical[:2]
+    if rows == columns:  # a norm of K numbers may as well be before it
+        return
     block, _, name = head.key.rpartition(".")
-    others = [
-        span.logical[:2]
-        for span in tensors.spans.values()
-        if len(span.logical) > 1 and span is not head.weight
-    ]
     for key, span in tensors.spans.items():
-        layer, _, leaf = key.rpartition(".")
+        layer, _, _ = key.rpartition(".")
         inside, _, neighbor = layer.rpartition(".")
-        if (
-            span.shape != (rows,)
-            or rows == columns
-            or inside != block
-            or layer == head.key
-            or not neighbor
-        ):
+        if span.shape != (rows,) or inside != block or layer == head.key or not neighbor:
             continue
-        paired = tensors.spans.get(f"{layer}.bias")
-        like_norm = (paired and paired.shape == span.shape) or re.search(
-            r"norm|\bln|\bbn", neighbor
-        )
-        if leaf != "running_mean" and not (leaf in ("weight", "scale") and like_norm):
+        if not _is_of_norm(tensors, key):
             continue  # such as the class weights of a loss
-        numbered = neighbor.isdecimal() and name.isdecimal()
-        if int(neighbor) > int(name) if numbered else not any(rows in shape for shape in others):
+        # Numbers say which comes first. Otherwise it follows if no other layer has K inputs or outputs.
+        if neighbor.isdecimal() and name.isdecimal():
+            follows = int(neighbor) > int(name)
+        else:
+            follows = not _is_size_of_another(tensors, head, rows)
+        if follows:
             reason = f"{layer} of its {rows} outputs seems to follow, and would undo the scaling"
             raise tensors.error(
                 f"{head.key} is not the head: {reason}; adjust the logits, or the model itself"
             )
+
+
+def _is_of_norm(tensors: Tensors, key: str) -> bool:
+    """Return whether a tensor is the running mean or the scale of a norm."""
+    layer, _, leaf = key.rpartition(".")
+    if leaf == "running_mean":
+        return True
+    if leaf not in ("weight", "scale"):
+        return False
+    # Its bias has the same shape, unlike that of a linear layer; one without a bias is known by its name.
+    bias = tensors.spans.get(f"{layer}.bias")
+    if bias is not None and bias.shape == tensors.spans[key].shape:
+        return True
+    return re.search(r"norm|\bln|\bbn", layer.rpartition(".")[2]) is not None
+
+
+def _is_size_of_another(tensors: Tensors, head: LayerSpans, size: int) -> bool:
+    """Return whether a matrix other than the head's has so many rows or columns."""
+    for span in tensors.spans.values():
+        is_matrix = len(span.logical) > 1 and span is not head.weight
+        if is_matrix and size in span.logical[:2]:
+            return True
+    return False
 
 
 def check_logits_are_plain(tensors: Tensors, head: LayerSpans) -> None:
@@ -103,30 +125,33 @@ def check_logits_are_plain(tensors: Tensors, head: LayerSpans) -> None:
             reason = "the model may normalize the weights, as cosine heads do, or scale the logits"
             raise tensors.doubtful(head, key, reason, f"to name it {doubt}")
     sizes = [(n, n) for n in range(head.classes, head.classes + 3)]
-    crf = (
+    transitions = [
         key
         for key, span in tensors.spans.items()
         if span.shape in sizes and TRANSITIONS.search(key)
-    )
-    if (key := next(crf, None)) is not None and not key.startswith(f"{head.key}."):
-        reason = "a CRF seems to follow, which adds its own scores of one class after another to the head's"
+    ]
+    if transitions and not transitions[0].startswith(f"{head.key}."):
+        crf = "a CRF seems to follow"
+        reason = f"{crf}, which adds its own scores of one class after another to the head's"
         doubt = "to name it, for a rule that adds, if the classes are to be adjusted all the same"
-        raise tensors.doubtful(head, key, reason, doubt)
+        raise tensors.doubtful(head, transitions[0], reason, doubt)
 
 
 def check_not_tied(tensors: Tensors, layers: Sequence[LayerSpans]) -> None:
     """Check that no tensor of the head is also another one: scaling it would change both."""
-    ours = {span.key: span for layer in layers for span in layer.spans}
-    for key, span in ours.items():
-        data = span.bytes() if len(span.shape) > 1 else b""
-        different = set()  # places whose numbers are others
+    head = {span.key: span for layer in layers for span in layer.spans}
+    for key, span in head.items():
+        # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
+        matrix = b""
+        if len(span.shape) > 1:
+            matrix = span.bytes()
+        different = set()  # places whose numbers are others: several tensors may lie there
         for other in tensors.spans.values():
             tied = overlap(span, other)
             place = (other.file, other.offset)
-            alike = other.key not in ours and (span.dtype, span.shape) == (other.dtype, other.shape)
-            # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
-            if not tied and alike and place not in different and any(data):
-                tied = data == other.bytes()
+            alike = other.key not in head and (span.dtype, span.shape) == (other.dtype, other.shape)
+            if not tied and alike and place not in different and any(matrix):
+                tied = matrix == other.bytes()
                 different.add(place)
             if tied:
                 reason = f"{key} is tied to {other.key}, and scaling it would change both"
