@@ -2,14 +2,21 @@
 
 Reading once gives a `Reservoir` of rows, a lot for each sample: those with the smallest lots of each class
 are kept, so reservoirs of chunks, files and machines join. Reading again gives the `Outcomes` of each chunk,
-which add up. So `tune_chunks` is a map and a sum, twice, and Ray, Dask and Spark do the same (hosts).
+which add up. So `tune_chunks` is a map and a sum, twice, and Ray, Dask and Spark do the same (hosts):
+
+1. `ChunkReader.draw` of every chunk, summed by `Reservoir.joined`;
+2. the rule is fitted on what was drawn, as in `tune`;
+3. `ChunkReader.judge` of every chunk, summed by `Outcomes.__add__`, where more was read than drawn.
+
+A lot follows from a sample's row alone (`draw_lots`). So a chunk that is read again, wherever and in whatever
+order, tells which of its samples were fitted on and in which fold, without a number for each sample.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -26,11 +33,20 @@ from .judge import Outcomes, judge
 from .metrics import Metric
 from .predict import predict_all
 from .rules import DEFAULT, Rule, find_rule
-from .samples import PART_NUMBERS, Given, part_sizes
+from .samples import FOLDS, PART_NUMBERS, Given, Samples, part_sizes
 from .tune import check_level, make_tuned
 from .tuned import Tuned
 
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
+Result = TypeVar("Result")
+
+
+class RunOnChunks(Protocol):
+    """How chunks are worked on: here, or on many machines."""
+
+    def __call__(self, work: Callable[[Chunk], Result], /) -> Iterable[Result]:
+        """Yield what the work gives of each chunk, in any order."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +54,16 @@ class Reservoir:
     """Some rows of samples, drawn class by class, and how many there are in all.
 
     Args:
-        scores, labels: [m, K] and [m], the rows.
+        scores: [m, K], of the rows that are kept, as they were given.
+        labels: [m], of these.
         lots: [m], the number that each has drawn; those with the smallest stay.
         sizes: [K], how many samples of each class were read.
-        most: how many rows are kept.
+        most: how many rows are kept, about.
+
+    >>> labels = np.repeat([0, 1], [90, 10])
+    >>> drawn = Reservoir.of(np.random.default_rng(0).normal(size=(100, 2)), labels, numbers=40)
+    >>> np.bincount(drawn.labels), drawn.sizes
+    (array([18,  5]), array([90, 10]))
     """
 
     scores: np.ndarray
@@ -52,7 +74,13 @@ class Reservoir:
 
     @staticmethod
     def of(logits: np.ndarray, labels: np.ndarray, numbers: int = PART_NUMBERS) -> Reservoir:
-        """Return rows of a chunk, logits [n, K] and labels [n]."""
+        """Return rows of a chunk.
+
+        Args:
+            logits: [n, K], checked.
+            labels: [n], positions.
+            numbers: rows times K that are kept, about.
+        """
         classes = logits.shape[1]
         lots = draw_lots(logits, labels)
         sizes = np.bincount(labels, minlength=classes)
@@ -90,9 +118,10 @@ class Reservoir:
     def smaller(self) -> Reservoir:
         """Return no more rows than are to be kept: of each class the same share, but a few at least."""
         wanted = part_sizes(self.sizes, self.most)
+        # Sorted by class, and within a class by lot: the first ones of each stay.
         order = np.lexsort((self.lots, self.labels))
-        own = np.bincount(self.labels, minlength=len(self.sizes))
-        place = np.arange(len(order)) - np.repeat(np.cumsum(own) - own, own)
+        here = np.bincount(self.labels, minlength=len(self.sizes))
+        place = np.arange(len(order)) - np.repeat(np.cumsum(here) - here, here)
         kept = np.sort(order[place < wanted[self.labels[order]]])
         if len(kept) == len(self.labels):
             return self
@@ -106,11 +135,13 @@ def draw_lots(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
     So it is the same whenever, wherever and in whatever chunk a sample is read: the bits of its
     scores, each times an odd number of its column, are added up with its label and stirred
-    (splitmix64, Steele et al. 2014).
+    (splitmix64, Steele et al. 2014). Equal rows of one class have equal lots.
     """
     bits = np.ascontiguousarray(logits, np.float64).view(np.uint64)
-    odd = np.random.default_rng(0).integers(1 << 63, size=logits.shape[1], dtype=np.uint64) * 2 + 1
-    mixed = (bits * odd.astype(np.uint64)).sum(axis=1, dtype=np.uint64)
+    # An odd number loses no bit modulo 2^64, where all of this is done.
+    halves = np.random.default_rng(0).integers(1 << 63, size=logits.shape[1], dtype=np.uint64)
+    odd = (halves * 2 + 1).astype(np.uint64)
+    mixed = (bits * odd).sum(axis=1, dtype=np.uint64)
     mixed += labels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         mixed ^= mixed >> np.uint64(shift)
@@ -120,14 +151,14 @@ def draw_lots(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ChunkReader:
-    """How a chunk is read: the same on every machine."""
+    """How a chunk is read: the same on every machine, where it goes as a pickle."""
 
-    counts: Counts | None
-    names: Sequence[str] | None = None
-    kind: Kind = "logits"
-    numbers: int = PART_NUMBERS
+    counts: Counts | None  # of the training, as in `tune`
+    names: Sequence[str] | None = None  # of the classes
+    kind: Kind = "logits"  # what the scores are
+    numbers: int = PART_NUMBERS  # rows times K that are fitted on, about
 
-    def read(self, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
         """Return scores [n, K], as they were given, and labels [n] of a chunk, checked."""
         if not isinstance(chunk, tuple | list) or len(chunk) != 2:
             got = type(chunk).__name__
@@ -150,26 +181,30 @@ class ChunkReader:
             return check_logits(values, kind="probabilities")
         # Whether they look like probabilities is asked of all that were drawn: a few rows may.
         checked = numeric_logits(values)
-        return lower_masked(checked if checked.dtype.kind == "f" else checked.astype(np.float64))
+        if checked.dtype.kind != "f":
+            checked = checked.astype(np.float64)
+        return lower_masked(checked)
 
-    def draw(self, chunk: Any) -> Reservoir:
+    def draw(self, chunk: Chunk) -> Reservoir:
         """Return the rows of a chunk that a rule may be fitted on: the first map."""
         return Reservoir.of(*self.read(chunk), self.numbers)
 
-    def judge(self, chunk: Any, fits: Fits, lots: np.ndarray, fold: np.ndarray) -> Outcomes:
+    def judge(self, chunk: Chunk, fits: Fits, lots: np.ndarray, fold: np.ndarray) -> Outcomes:
         """Return what is predicted in a chunk before and after: the second map.
 
         Args:
             chunk: as in `read`.
             fits: by which a sample is predicted: without its fold, if it was fitted on.
             lots: [m], ascending, of the samples that were fitted on.
-            fold: [m], their folds.
+            fold: [m], by which of `fits.without` each of these is predicted.
         """
         values, labels = self.read(chunk)
-        own = draw_lots(values, labels)
         logits = self._logs(values)
-        at = np.minimum(np.searchsorted(lots, own), len(lots) - 1)
-        which = np.where(lots[at] == own, fold[at] + 1, 0).astype(np.int64)
+        # A sample whose lot is among them was fitted on. All others are predicted by the fit on all
+        # that were, which is the first here.
+        chunk_lots = draw_lots(values, labels)
+        at = np.minimum(np.searchsorted(lots, chunk_lots), len(lots) - 1)
+        which = np.where(lots[at] == chunk_lots, fold[at] + 1, 0).astype(np.int64)
         before = logits.argmax(axis=1)
         after = np.empty(len(labels), np.int64)
         for index, adjustment in enumerate([fits.whole, *fits.without]):
@@ -211,13 +246,20 @@ def tune_chunks(
     """
     reader = ChunkReader(counts, names, kind)
 
-    def read() -> Iterator[Any]:
-        given: Any = chunks() if callable(chunks) else chunks
-        return (chunk for chunk in given if len(chunk) != 2 or len(chunk[0]))
+    def read() -> Iterator[Chunk]:
+        """Yield the chunks from the first on, without empty ones; what is no pair is refused later."""
+        source = chunks
+        if callable(source):
+            source = source()
+        return (chunk for chunk in source if len(chunk) != 2 or len(chunk[0]))
 
+    def run(work: Callable[[Chunk], Result], /) -> Iterable[Result]:
+        return map(work, read())
+
+    # A plain iterator is its own iterator, and gone once it was read.
     again = callable(chunks) or iter(chunks) is not chunks
     return tune_mapped(
-        lambda work: map(work, read()),
+        run,
         reader,
         again=again,
         metric=metric,
@@ -230,7 +272,7 @@ def tune_chunks(
 
 
 def tune_mapped(
-    run: Callable[[Callable[[Any], Any]], Iterable[Any]],
+    run: RunOnChunks,
     reader: ChunkReader,
     *,
     again: bool = True,
@@ -241,21 +283,21 @@ def tune_mapped(
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
 ) -> Tuned:
-    """Choose on chunks wherever they are: `run(work)` yields what work gives of each chunk."""
+    """Choose on chunks wherever they are.
+
+    Args:
+        run: yields what some work gives of each chunk.
+        reader: how a chunk is read.
+        again: whether the chunks can be read a second time.
+        metric, rule, target, chosen_on, level, rng: as in `tune`.
+    """
     check_level(level)
-    waiting: list[Reservoir] = []
-    for part in run(reader.draw):
-        waiting.append(part)
-        # Small parts are joined together: each time, all that is kept is copied.
-        if sum(len(one.labels) for one in waiting) > 2 * part.most:
-            waiting = [Reservoir.joined(waiting)]
-    if not waiting:
-        expected = "expected chunks, each (logits [n, K], labels [n]), got none"
-        raise LevelheadError(expected, parameter="chunks")
-    drawn = Reservoir.joined(waiting)
+    drawn = _draw_all(run, reader)
     is_part = drawn.sizes.sum() > len(drawn.labels)
     if is_part:
         drawn = drawn.in_order()
+
+    # Fit and predict what was drawn, as `tune` does.
     given = _given(drawn, reader)
     chosen_rule = find_rule(rule)
     generator = np.random.default_rng(rng)
@@ -263,17 +305,10 @@ def tune_mapped(
     samples = given.samples(None, generator)
     fits = chosen_rule.fit(samples, goal)
     outcomes = predict_all(given, samples, None, fits)
+
+    # Where that is a part, predict all of it.
     if again and is_part:
-        of_fold = np.zeros(max(samples.folds, default=0) + 1, np.int64)
-        of_fold[samples.folds] = np.arange(len(samples.folds))
-        fold = of_fold[np.minimum(samples.fold, len(of_fold) - 1)]
-        total: Outcomes | None = None
-        for part in run(lambda chunk: reader.judge(chunk, fits, drawn.lots, fold)):
-            total = part if total is None else total + part
-        if total is None or not np.array_equal(total.sizes, drawn.sizes):
-            reason = "the samples were not the same when they were read again"
-            raise LevelheadError(reason, parameter="chunks")
-        outcomes = total
+        outcomes = _judge_all(run, reader, fits, drawn, samples)
     return make_tuned(
         given,
         samples,
@@ -287,12 +322,59 @@ def tune_mapped(
     )
 
 
+def _draw_all(run: RunOnChunks, reader: ChunkReader) -> Reservoir:
+    """Return the rows of all chunks that a rule is fitted on."""
+    waiting: list[Reservoir] = []
+    for part in run(reader.draw):
+        waiting.append(part)
+        # Small parts are joined together: each time, all that is kept is copied.
+        if sum(len(reservoir.labels) for reservoir in waiting) > 2 * part.most:
+            waiting = [Reservoir.joined(waiting)]
+    if not waiting:
+        expected = "expected chunks, each (logits [n, K], labels [n]), got none"
+        raise LevelheadError(expected, parameter="chunks")
+    return Reservoir.joined(waiting)
+
+
+def _judge_all(
+    run: RunOnChunks, reader: ChunkReader, fits: Fits, drawn: Reservoir, samples: Samples
+) -> Outcomes:
+    """Return what is predicted in all chunks before and after.
+
+    Args:
+        run, reader: as in `tune_mapped`.
+        fits: of the samples that were drawn.
+        drawn: these, in the order of their lots.
+        samples: the same, with their folds.
+    """
+    # The place of each sample's fold among `fits.without`.
+    place_of_fold = np.zeros(FOLDS, np.int64)
+    place_of_fold[samples.folds] = np.arange(len(samples.folds))
+    fold = place_of_fold[samples.fold]
+
+    # Only what is named in the work travels to other machines: the lots, not the rows.
+    lots = drawn.lots
+    total: Outcomes | None = None
+    for outcomes in run(lambda chunk: reader.judge(chunk, fits, lots, fold)):
+        if total is None:
+            total = outcomes
+        else:
+            total = total + outcomes
+    if total is None or not np.array_equal(total.sizes, drawn.sizes):
+        reason = "the samples were not the same when they were read again"
+        raise LevelheadError(reason, parameter="chunks")
+    return total
+
+
 def _given(drawn: Reservoir, reader: ChunkReader) -> Given:
     """Return the part that a rule is fitted on, as `tune` is given it."""
-    check_logits(
-        drawn.scores[:1000], kind=reader.kind if reader.kind == "probabilities" else "logits"
-    )
-    counts: Any = np.maximum(drawn.sizes, 1) if reader.counts is None else reader.counts
+    read_as: Kind = "logits"
+    if reader.kind == "probabilities":
+        read_as = "probabilities"
+    check_logits(drawn.scores[:1000], kind=read_as)
+    counts = reader.counts
+    if counts is None:
+        counts = np.maximum(drawn.sizes, 1)  # those of all samples, not of the part
     labels = as_positions(drawn.labels)
     given = Given.of(drawn.scores, labels, counts, names=reader.names, kind=reader.kind)
     return replace(given, counted=reader.counts is None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,15 @@ from .tuned import Tuned
 
 
 class Comparison(Mapping[str, Tuned]):
-    """A `Tuned` for every rule that can act on the scores, by name, the best gain first."""
+    """A `Tuned` for every rule that can act on the scores, by name, the best gain first.
+
+    It is a mapping, so ``comparison["shift"]`` is what `tune` with that rule returns; printed, it is
+    a table.
+
+    Args:
+        tuned: {rule: what was chosen}.
+        left_out: {rule: why it cannot act on these scores}.
+    """
 
     def __init__(self, tuned: Mapping[str, Tuned], left_out: Mapping[str, str]):
         order = sorted(tuned, key=lambda name: -(tuned[name].gain or 0.0))
@@ -42,7 +49,7 @@ class Comparison(Mapping[str, Tuned]):
         """The one with the largest gain; of six, the best looks a little better than it is."""
         return next(iter(self._tuned.values()))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return all of it as JSON can hold it."""
         return {
             "rules": {name: tuned.to_dict() for name, tuned in self.items()},
@@ -93,22 +100,21 @@ def compare(
     """
     given = Given.of(logits, labels, counts, names=names, kind=kind)
     goal = Goal.of(metric)
-    if rules is None:
-        wanted = list(RULES.values())
-    else:
-        wanted = list(rules)
+    wanted = list(RULES.values())
+    if rules is not None:
+        wanted = [find_rule(rule) for rule in rules]
     tuned: dict[str, Tuned] = {}
     left_out: dict[str, str] = {}
-    for one in wanted:
-        rule = find_rule(one)
+    for rule in wanted:
         if norms is not None:
             rule = rule.with_norms(norms)
         try:
-            with kinds.quiet():
+            with kinds.quiet():  # the warnings are in each result, and would be the same
                 tuned[rule.name] = tune_given(
                     given, goal, rule, target=target, chosen_on=chosen_on, level=level, rng=rng
                 )
         except LevelheadError as error:
+            # A rule that was not asked for by name may be one that cannot act here.
             if rules is not None or error.parameter not in ("rule", "background"):
                 raise
             left_out[rule.name] = error.message

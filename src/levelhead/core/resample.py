@@ -1,5 +1,7 @@
 """Resamples drawn with replacement, and checks of what they are asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,7 +10,7 @@ from ..support.errors import LevelheadError
 
 
 def check_replicates(bootstrap: int, level: float) -> None:
-    """Check the number of replicates and the level of the intervals that they give."""
+    """Raise LevelheadError unless there can be so many replicates, and intervals of this level."""
     if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
         raise LevelheadError(
             f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap"
@@ -17,34 +19,27 @@ def check_replicates(bootstrap: int, level: float) -> None:
         raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
 
 
-def quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:
-    """Return the interval that holds this share of the values; None if there are none."""
-    if len(values) == 0:
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+def draw_resamples(labels: np.ndarray, n: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield n times how often each sample is drawn with replacement, [N]; each class keeps its size.
 
+    Args:
+        labels: [N]; all the same for samples of which nothing is known.
+        n: how many resamples.
+        rng: draws them.
 
-def draw_resamples(
-    labels: np.ndarray, n: int, rng: np.random.Generator, *, stratified: bool = True
-) -> Iterator[np.ndarray]:
-    """Yield n times how often each sample is drawn with replacement, [N]. Each class keeps its size if stratified."""
-    # Sorted by class, the samples of a class are neighbors: a place within the class is its first place plus a uniform
-    # number times its size, and the places of all samples are drawn in one call.
-    if stratified:
-        order = np.argsort(labels, kind="stable")
-    else:
-        order = np.arange(len(labels))
-    if stratified:
-        group = labels[order]
-    else:
-        group = np.zeros(len(labels), np.int64)
-    size = np.bincount(group)
-    first = (np.cumsum(size) - size)[group]
-    size = size[group]
+    >>> labels = np.array([0, 0, 0, 1])
+    >>> [int(times.sum()) for times in draw_resamples(labels, 2, np.random.default_rng(0))]
+    [4, 4]
+    """
+    # Sorted by class, the samples of a class are neighbors: a place within the class is its first
+    # place plus a uniform number times its size, and the places of all samples are drawn in one call.
+    order = np.argsort(labels, kind="stable")
+    in_order = labels[order]
+    sizes = np.bincount(labels)
+    first = (np.cumsum(sizes) - sizes)[in_order]
+    size = sizes[in_order]
     for _ in range(n):
+        places = first + (rng.random(len(labels)) * size).astype(np.int64)
         times = np.empty(len(labels))
-        times[order] = np.bincount(
-            first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels)
-        )
+        times[order] = np.bincount(places, minlength=len(labels))
         yield times
