@@ -121,7 +121,7 @@ def estimate_prior(
         held_out: (logits [N, K], labels [N]) of samples the model was not trained on. Without them, `em` takes the
             softmax of the logits as calibrated for the training counts, and `bbse` cannot be used.
         bootstrap: replicates of the estimate, for its interval; 0 for none. Unlabelled samples are drawn anew for each,
-            and so are held-out samples, within their class; `em` then fits its calibration again.
+            and so are held-out samples, within their class; `em` then moves its calibration by a step.
         level, rng: of the interval of each share; a generator, or a seed.
         names, kind: class names, for counts given by name and for messages; what both logits are.
 
@@ -267,11 +267,11 @@ def _em_estimator(
         whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=more)
         return lambda weights, _: maximize_shares(ratios, weights, whole, more)
     loss = _calibrated_loss(*labelled, counts)
-    fitted = loss.fit(np.ones(len(labelled[1])))
+    fitted = loss.fit()
     start: list[np.ndarray] = []
 
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-        own = fitted if times is None else loss.fit(times, fitted)
+        own = fitted if times is None else loss.refit(times, fitted)
         # Calibrated for the training mix; without it, their softmax is p(x_i | k), up to a factor.
         calibrated = loss.adjustment(own).scores(unlabelled) / loss.temperature
         ratios = np.exp(log_softmax(calibrated - np.log(counts)))
