@@ -1,16 +1,27 @@
-"""Chunks that are tables on other machines: their columns as logits and labels, and results sent back."""
+"""Chunks that are tables on other machines: their columns as logits and labels, and results sent back.
+
+`core.chunks.tune_mapped` asks an engine (Ray, Dask, Spark) to run some work on every chunk and to yield the results.
+The engine's task gets a batch of its table, `ScoreTable.read` makes a chunk of it, and the result, which is small,
+comes back: as it is (`apply`), or as bytes where the engine only moves tables (`send` there, `receive` here).
+"""
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..core.chunks import Chunk
 from ..support.columns import number_order
 from ..support.errors import LevelheadError
 
 Columns = str | Sequence[str]
+# A mapping of columns, or a data frame of any library: each gives its columns by name.
+TableBatch: TypeAlias = Any
+# What some work gives of a chunk: a `Reservoir` or `Outcomes`, which add up.
+Part: TypeAlias = Any
+Work: TypeAlias = Callable[[Chunk], Part]
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,7 @@ class ScoreTable:
                 raise LevelheadError(f"expected a column {column!r} in the table, which has {has}")
         return self.columns
 
-    def read(self, batch: Mapping[str, Any] | Any) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, batch: TableBatch) -> Chunk:
         """Return logits [n, K] and labels [n] of a mapping of columns, or of a data frame."""
         self.check(batch)
         labels = np.asarray(batch[self.labels])
@@ -53,7 +64,8 @@ class ScoreTable:
             columns = [np.asarray(batch[self.logits[i]]) for i in order]
             return np.stack(columns, axis=1), labels
         logits = np.asarray(batch[self.logits])
-        if logits.dtype == object and len(logits):  # a column of lists
+        # A column of lists is an array of objects: one row becomes one array.
+        if logits.dtype == object and len(logits):
             rows = [np.asarray(row) for row in logits]
             if len({row.shape for row in rows}) > 1:
                 expected = f"expected as many numbers in every row of the column {self.logits!r}"
@@ -61,22 +73,26 @@ class ScoreTable:
             logits = np.stack(rows)
         return logits, labels
 
-    def apply(self, work: Callable[[Any], Any], batch: Any) -> Any:
+    def apply(self, work: Work, batch: TableBatch) -> Part | None:
         """Return what work gives of the chunk in a batch; None for one without rows."""
         logits, labels = self.read(batch)
         if len(labels):
             return work((logits, labels))
         return None
 
-    def send(self, work: Callable[[Any], Any], batch: Any) -> bytes:
-        """Return the same as bytes, for `receive`. What is wrong with the samples is sent, too."""
+    def send(self, work: Work, batch: TableBatch) -> bytes:
+        """Return the same as bytes, for `receive`.
+
+        What is wrong with the samples is sent, too: an engine would wrap an error of its task in its
+        own, over many lines, and the one line that helps would be lost.
+        """
         try:
             return pickle.dumps(self.apply(work, batch))
         except LevelheadError as error:
             return pickle.dumps(error)
 
 
-def receive(parts: Iterable[bytes]) -> Iterator[Any]:
+def receive(parts: Iterable[bytes]) -> Iterator[Part]:
     """Yield what `send` sent, which our own tasks have made; raise an error where that was sent."""
     for part in parts:
         value = pickle.loads(part)

@@ -25,7 +25,9 @@ ClassLabels: TypeAlias = Sequence[object] | np.ndarray
 _Values = TypeVar("_Values")
 
 
-def encode_labels(labels: ArrayLike, classes: ClassLabels, parameter: str = "y") -> Positions:
+def encode_labels(
+    labels: ArrayLike | Sequence[object], classes: ClassLabels, parameter: str = "y"
+) -> Positions:
     """Return labels [N] as positions in `classes`.
 
     Args:

@@ -1,9 +1,14 @@
-"""How many samples of each class a training has, from its own data set."""
+"""How many samples of each class a training has, from its own data set.
+
+Labels are read without loading inputs where the data set keeps them apart: a column of Hugging Face's datasets, the
+last tensor of torch's TensorDataset, `targets` of torchvision's. Else every item is loaded once.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.class_labels import IGNORED
 from ..core.counts import of
@@ -11,13 +16,18 @@ from ..heads.collect import LABEL_KEYS
 from ..support.arrays import to_numpy
 from ..support.errors import Advice, LevelheadError
 
+# Libraries share no type of data set: what one has is asked for by getattr.
+Dataset: TypeAlias = Any
 _GIVE_COUNTS = Advice("counts", None, "to say how many training samples each class has")
 
 
-def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray:
+def count_training_labels(loader: object, classes: int | None = None) -> np.ndarray:
     """Return how many samples of each class a training loader's data set has, [K].
 
     Of tokens and pixels, these; positions with -100 are left out.
+
+    Raises:
+        LevelheadError: if samples are drawn by weight, or the labels cannot be read ahead.
     """
     inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
     for sampler in (getattr(loader, "sampler", None), inner):
@@ -28,7 +38,7 @@ def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray
     return of(labels[labels != IGNORED], classes=classes)
 
 
-def labels_of(dataset: Any) -> np.ndarray:
+def labels_of(dataset: Dataset) -> np.ndarray:
     """Return all labels of a data set, or of a list of items, [N].
 
     Of tokens and pixels they come one after the other.
@@ -36,11 +46,12 @@ def labels_of(dataset: Any) -> np.ndarray:
     inner = getattr(dataset, "dataset", None)
     indices = getattr(dataset, "indices", None)
     parts = getattr(dataset, "datasets", None)
-    if inner is not None and indices is not None and len(indices) == len(dataset):  # a torch Subset
+    # Torch's Subset and ConcatDataset, of which parts may be any data set again.
+    if inner is not None and indices is not None and len(indices) == len(dataset):
         whole = labels_of(inner)
         if len(whole) == len(inner):
             return whole[np.asarray(indices, dtype=np.int64)]
-    elif parts is not None:  # a torch ConcatDataset
+    elif parts is not None:
         return np.concatenate([labels_of(part) for part in parts])
     at_once = _labels_at_once(dataset)
     if at_once is not None:
@@ -51,7 +62,7 @@ def labels_of(dataset: Any) -> np.ndarray:
     return _flat([_label_of(dataset[i]) for i in range(len(dataset))])
 
 
-def _labels_at_once(dataset: Any) -> Any:
+def _labels_at_once(dataset: Dataset) -> ArrayLike | None:
     """Return the labels that a data set keeps as a column or an attribute; None if it does not."""
     columns = getattr(dataset, "column_names", None) or ()
     for key in LABEL_KEYS:
@@ -60,6 +71,7 @@ def _labels_at_once(dataset: Any) -> Any:
     tensors = getattr(dataset, "tensors", None)
     if tensors is not None:
         return tensors[-1]
+    # What is kept is then not what a sample's label becomes.
     if getattr(dataset, "target_transform", None) is not None:
         return None
     for name in LABEL_KEYS:
@@ -69,7 +81,7 @@ def _labels_at_once(dataset: Any) -> Any:
     return None
 
 
-def _label_of(item: Any) -> Any:
+def _label_of(item: object) -> ArrayLike:
     """Return the label of one item of a data set."""
     if isinstance(item, Mapping):
         for key in LABEL_KEYS:
@@ -84,7 +96,7 @@ def _label_of(item: Any) -> Any:
     raise LevelheadError(f"{expected}, got {came}", advice=_GIVE_COUNTS)
 
 
-def _flat(labels: Any) -> np.ndarray:
+def _flat(labels: ArrayLike | list[ArrayLike]) -> np.ndarray:
     """Return labels [N], or those of positions one after the other; raise if a sample has several."""
     parts = [labels]
     if isinstance(labels, list) and labels and np.ndim(labels[0]):

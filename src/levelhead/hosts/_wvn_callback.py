@@ -1,18 +1,26 @@
 """What the callbacks of all trainers share of WVN: the optimizer that trains the head, and a hook on it."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import nn
 
+from ..heads.candidates import Example
 from ..heads.torch_find import find_head
 from ..support.errors import Advice, LevelheadError
 from .torch import WVN, Order
 
 
 class BaseWVNCallback:
-    """WVN on the head of a model while it is trained. `hook` is None before and after."""
+    """WVN on the head of a model while it is trained.
+
+    A trainer's own callback calls `_attach` when training starts, and `on_train_end` when it ends.
+
+    Attributes:
+        hook: the `WVN` that follows the optimizer; None before and after a training.
+    """
+
+    hook: WVN | None = None
 
     def __init__(
         self,
@@ -20,24 +28,24 @@ class BaseWVNCallback:
         *,
         order: Order = "algorithm",
         classes: int | None = None,
-        example: Any = None,
+        example: Example = None,
     ) -> None:
         self.layer = layer
         self.classes = classes
         self.example = example
-        self.hook = None
         self.order: Order = order
 
     def _attach(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Attach WVN to the optimizer that trains the head. It normalizes at once."""
         self.on_train_end()
-        found = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
-        if len(found) > 1:
+        heads = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
+        if len(heads) > 1:
             advice = Advice("layer", None, "to name one")
             raise LevelheadError(
-                f"the model has {len(found)} heads: {', '.join(found)}", advice=advice
+                f"the model has {len(heads)} heads: {', '.join(heads)}", advice=advice
             )
-        path, head = next(iter(found.items()))
+        path, head = next(iter(heads.items()))
+        # Of several optimizers, such as those of a GAN, one has the weight of the head.
         for optimizer in optimizers:
             if any(p is head.weight for group in optimizer.param_groups for p in group["params"]):
                 self.hook = WVN(optimizer, head, order=self.order)
@@ -46,7 +54,7 @@ class BaseWVNCallback:
             f"no optimizer trains {path or 'the head'}, so WVN has no step to follow"
         )
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:  # as the trainers call it
+    def on_train_end(self, *_: object, **__: object) -> None:  # as the trainers call it
         if self.hook is not None:
             self.hook.remove()
         self.hook = None

@@ -1,7 +1,7 @@
 """Dask: tuned on a dataframe or a bag in partitions, with the logits left where they are."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,17 +15,18 @@ from ..support.arrays import Array
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
-from ._columns import Columns, ScoreTable
+from ._columns import Columns, Part, ScoreTable, TableBatch, Work
 
 with naming_what_is_missing():
     from dask.base import compute
     from dask.delayed import delayed
 
 _AT_ONCE = 8  # results of partitions that are added up in one task
+DaskCollection: TypeAlias = Any  # a dataframe or a bag, of which Dask has no common type
 
 
 def tune_dataframe(
-    dataframe: Any,
+    dataframe: DaskCollection,
     counts: Counts | None = None,
     *,
     logits: Columns = "logits",
@@ -58,15 +59,17 @@ def tune_dataframe(
     if hasattr(dataframe, "columns"):
         dataframe = dataframe[table.check(dataframe.columns)]
 
-    def apply(work: Callable[[Any], Any], partition: Any) -> Any:
-        if not hasattr(partition, "columns"):  # of a bag: dicts, one after another
+    def apply(work: Work, partition: TableBatch) -> Part | None:
+        # A partition of a bag is dicts, one after another.
+        if not hasattr(partition, "columns"):
             items = list(partition)
             partition = {name: [item[name] for item in items] for name in table.columns}
         return table.apply(work, partition)
 
-    def run(work: Callable[[Any], Any]) -> Iterator[Any]:
+    def run(work: Work) -> Iterator[Part]:
         shared = delayed(work, traverse=False)  # sent once, and not with each task
         parts = [delayed(apply)(shared, part) for part in dataframe.to_delayed()]
+        # Results are added up in a tree, so that few of them meet on one machine.
         while len(parts) > 1:
             firsts = range(0, len(parts), _AT_ONCE)
             parts = [delayed(_add_up)(parts[first : first + _AT_ONCE]) for first in firsts]
@@ -84,7 +87,7 @@ def tune_dataframe(
     )
 
 
-def _add_up(parts: list[Any]) -> Any:
+def _add_up(parts: list[Part | None]) -> Part | None:
     """Return the sum of results, in their order; None of those without rows."""
     total = None
     for part in parts:

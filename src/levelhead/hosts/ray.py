@@ -1,7 +1,6 @@
 """Ray Data: tuned on a data set that lies on many machines, with the logits left where they are."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ..core.tuned import Tuned
 from ..support.arrays import Array
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
-from ._columns import Columns, ScoreTable, receive
+from ._columns import Columns, Part, ScoreTable, Work, receive
 
 with naming_what_is_missing():
     from ray.data import Dataset
@@ -49,8 +48,9 @@ def tune_dataset(
     table = ScoreTable(logits, labels)
     needed = dataset.select_columns(table.check(dataset.columns() or table.columns))
 
-    def run(work: Callable[[Any], Any]) -> Iterator[Any]:
-        def send(batch: dict[str, Any]) -> dict[str, list[bytes]]:
+    def run(work: Work) -> Iterator[Part]:
+        # Ray moves tables: each block becomes a table of one row, whose only column holds the result.
+        def send(batch: dict[str, np.ndarray]) -> dict[str, list[bytes]]:
             return {"part": [table.send(work, batch)]}
 
         parts = needed.map_batches(

@@ -1,7 +1,7 @@
 """Spark: tuned on a DataFrame that lies on many machines, with the logits left where they are."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from ..core.tuned import Tuned
 from ..support.arrays import Array
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
-from ._columns import Columns, ScoreTable, receive
+from ._columns import Columns, Part, ScoreTable, Work, receive
 
 with naming_what_is_missing():
     from pyspark.sql import DataFrame
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 
 def tune_dataframe(
@@ -50,8 +53,9 @@ def tune_dataframe(
     table = ScoreTable(logits, labels)
     needed = dataframe.select(*table.check(dataframe.columns))
 
-    def run(work: Callable[[Any], Any]) -> Iterator[Any]:
-        def send(batches: Iterable[Any]) -> Iterator[Any]:
+    def run(work: Work) -> Iterator[Part]:
+        # Spark moves Arrow tables: each becomes one of a single row, which holds the result.
+        def send(batches: "Iterable[RecordBatch]") -> "Iterator[RecordBatch]":
             import pyarrow
 
             for batch in batches:
