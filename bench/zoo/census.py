@@ -41,9 +41,12 @@ from .places import PLACES
 from .places import judge as judge_place
 from .small_models import K, logits, timm_cases, transformers_cases
 
-COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5
+COUNTS = [4900, 2500, 1600, 900, 400, 100, 25]
+GAMMA = 0.5
 FACTORS = torch.tensor([(COUNTS[0] / n) ** GAMMA for n in COUNTS], dtype=torch.float64)
-ROADS = ("counts", "example", "model")
+ROADS = ("counts", "example", "model")  # the ways in which a head is looked for
+MOST_MEMORY = 5 << 30  # bytes that a model may take; one that needs more is not built
+MOST_SECONDS = 300  # of a processor, for one model
 
 
 def judge(model: nn.Module, example: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -56,40 +59,44 @@ def judge(model: nn.Module, example: dict[str, torch.Tensor]) -> dict[str, Any]:
                 p.normal_(std=0.02)
     if not torch.isfinite(logits(model, example)).all():
         raise ValueError("gives NaN or infinite logits at random weights")
-    found: dict[str, Any] = {road: edit(model, example, road) for road in ROADS[:2]}
-    truth = {
-        tuple(found[road]["layers"]) for road in ROADS[:2] if found[road]["verdict"] == "right"
-    }
+    by_road: dict[str, Any] = {road: edit(model, example, road) for road in ROADS[:2]}
+    proved = {tuple(one["layers"]) for one in by_road.values() if one["verdict"] == "right"}
     try:
-        bare = tuple(lh.find_head(model))
-        verdict = (
-            "right"
-            if bare in truth
-            else ("wrong" if truth else edit(model, example, list(bare))["verdict"])
-        )
-        found["model"] = {"verdict": verdict, "layers": list(bare)}
+        layers = tuple(lh.find_head(model))
+        # The model alone must lead to the layers that the other ways proved; without such, they are tried.
+        if layers in proved:
+            verdict = "right"
+        elif proved:
+            verdict = "wrong"
+        else:
+            verdict = edit(model, example, list(layers))["verdict"]
+        by_road["model"] = {"verdict": verdict, "layers": list(layers)}
     except ValueError as error:
-        found["model"] = {"verdict": "refused", "reason": str(error)}
-    return found
+        by_road["model"] = {"verdict": "refused", "reason": str(error)}
+    return by_road
 
 
 def edit(
     model: nn.Module, example: dict[str, torch.Tensor], road: str | list[str]
 ) -> dict[str, Any]:
-    """Rescale in one way, see whether each logit was scaled by its factor, and restore the model."""
+    """Rescale in one way, see whether each logit was scaled by its factor, and restore the model.
+
+    Args:
+        model, example: the model, and an input that it takes.
+        road: one of `ROADS`, or the layers to scale.
+    """
     before = logits(model, example)
-    options = (
-        {"example": example}
-        if road == "example"
-        else {}
-        if isinstance(road, str)
-        else {"layer": road}
-    )
+    options: dict[str, Any] = {}
+    if road == "example":
+        options["example"] = example
+    elif not isinstance(road, str):
+        options["layer"] = road
     try:
         adjusted = lh.rescale_(model, COUNTS, gamma=GAMMA, **options)
     except ValueError as error:
         return {"verdict": "refused", "reason": str(error)}
-    after, expected = logits(model, example), before * FACTORS
+    after = logits(model, example)
+    expected = before * FACTORS
     adjusted.restore()
     off = float((after - expected).abs().max() / expected.abs().max())
     same = float((after - before).abs().max() / expected.abs().max())
@@ -142,7 +149,7 @@ def main() -> None:
     if args.places:
         sys.exit(take_places(Path(args.out)))
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_DATA, (5 << 30, 5 << 30))
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     part, parts = map(int, args.part.split("/"))
     cases = [
         case
@@ -150,35 +157,29 @@ def main() -> None:
         if any(word in case[0] for word in args.only)
     ]
     done = json.loads(Path(args.out).read_text())["models"] if args.resume else {}
-    result, start = {"summary": {}}, time.time()
+    result: dict[str, Any] = {"summary": {}}
+    start = time.time()
     for number, (name, build) in enumerate(cases, start=1):
         if number % parts != part % parts or name in done:
             continue
+        row: dict[str, Any]
         try:
-            with limit(300):
+            with limit(MOST_SECONDS):
                 row = judge(*build())
         except (Exception, TooSlow) as error:
-            row = {"unbuilt": " ".join(str(error).split())[:600] or type(error).__name__}
+            reason = " ".join(str(error).split())[:600]
+            row = {"unbuilt": reason or type(error).__name__}
         gc.collect()
-        said = (
-            f"not built: {row['unbuilt']}"
-            if "unbuilt" in row
-            else [row[road]["verdict"] for road in ROADS]
-        )
-        print(
-            f"{number}/{len(cases)} {time.time() - start:.0f}s {name}: {said}",
-            file=sys.stderr,
-            flush=True,
-        )
+        if "unbuilt" in row:
+            said = f"not built: {row['unbuilt']}"
+        else:
+            said = ", ".join(row[road]["verdict"] for road in ROADS)
+        progress = f"{number}/{len(cases)} {time.time() - start:.0f}s"
+        print(f"{progress} {name}: {said}", file=sys.stderr, flush=True)
         result = save(Path(args.out), {name: row})
     print(json.dumps(result["summary"], indent=1))
-    sys.exit(
-        any(
-            "wrong" in road
-            for library in result["summary"].values()
-            for road in library["roads"].values()
-        )
-    )
+    roads = [road for library in result["summary"].values() for road in library["roads"].values()]
+    sys.exit(any("wrong" in road for road in roads))
 
 
 def take_places(out: Path) -> bool:
@@ -186,9 +187,9 @@ def take_places(out: Path) -> bool:
     rows = {}
     for place in PLACES:
         with TemporaryDirectory() as folder:
-            found = judge_place(place, Path(folder))
-        rows[place.name] = {"library": place.library, "expected": place.expected, **asdict(found)}
-        print(f"{place.name}: {found.verdict}: {found.detail}", file=sys.stderr, flush=True)
+            judged = judge_place(place, Path(folder))
+        rows[place.name] = {"library": place.library, "expected": place.expected, **asdict(judged)}
+        print(f"{place.name}: {judged.verdict}: {judged.detail}", file=sys.stderr, flush=True)
     result = json.loads(out.read_text()) if out.exists() else {}
     counted = dict(Counter(row["verdict"] for row in rows.values()))
     places = {"summary": counted, "about": about_places(), "rows": rows}
@@ -210,10 +211,10 @@ def about_places() -> dict[str, str]:
         "keras",
         "h5py",
     )
-    found = {
-        name: version(name) for name in (*libraries, "scikit-learn", "lightgbm", "xgboost-cpu")
-    }
-    return {"levelhead": lh.__version__, **found, "command": "python -m bench.zoo.census --places"}
+    others = ("scikit-learn", "lightgbm", "xgboost-cpu")
+    versions = {name: version(name) for name in (*libraries, *others)}
+    command = "python -m bench.zoo.census --places"
+    return {"levelhead": lh.__version__, **versions, "command": command}
 
 
 def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
@@ -224,13 +225,10 @@ def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
         file.seek(0)
         whole = json.loads(file.read() or '{"models": {}}')
         models = whole["models"] | rows
-        known = {"places": whole["places"]} if "places" in whole else {}
-        result = {
-            "summary": summary(models),
-            "about": about(),
-            **known,
-            "models": dict(sorted(models.items())),
-        }
+        result: dict[str, Any] = {"summary": summary(models), "about": about()}
+        if "places" in whole:  # which `take_places` wrote
+            result["places"] = whole["places"]
+        result["models"] = dict(sorted(models.items()))
         file.truncate(0)
         file.write(json.dumps(result, indent=1) + "\n")
     return result
@@ -238,21 +236,21 @@ def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
 
 def summary(rows: dict[str, Any]) -> dict[str, Any]:
     """Return how many models of each library were judged, and the verdicts of each way."""
-    out = {}
+    by_library = {}
     for library in ("transformers", "timm"):
-        mine = {name: row for name, row in rows.items() if name.startswith(library)}
-        judged = {name: row for name, row in mine.items() if "unbuilt" not in row}
-        out[library] = {
-            "models": len(mine),
+        models = {name: row for name, row in rows.items() if name.startswith(library)}
+        judged = {name: row for name, row in models.items() if "unbuilt" not in row}
+        by_library[library] = {
+            "models": len(models),
             "judged": len(judged),
-            "not built": len(mine) - len(judged),
+            "not built": len(models) - len(judged),
             "families": len({name.split("/")[1] for name in judged}),
             "roads": {
                 road: dict(Counter(row[road]["verdict"] for row in judged.values()))
                 for road in ROADS
             },
         }
-    return out
+    return by_library
 
 
 def about() -> dict[str, Any]:
