@@ -26,38 +26,36 @@ from .figure_style import (
 from .post_hoc import RESCALE_STRENGTHS
 from .tables import DATA_TITLES, tables
 
-SOURCE = HELD_OUT
 METHOD_COLORS = {"baseline": BASELINE, "wvn": WVN, "balanced-softmax": GREEN, "ldam-drw": "#CC79A7"}
 
 
 def draw_frontier(records: Sequence[Record]) -> Drawn:
+    """Draw a group of methods at each ratio: as trained, after RS, and after the shift, one above the other."""
     table = tables()["frontier"]
-    methods, drawn = table["methods"], 0
+    methods = table["methods"]
+    networks_drawn = 0
     figure, axes = panels(2, height=3.4)
     for panel, data in zip(axes[0], ("cifar10", "cifar100"), strict=True):
         columns = [column for column in table["columns"] if f"/{data}:" in column]
         for group, column in enumerate(columns):
             for place, method in enumerate(methods):
-                alone, rs, shift = (
-                    found.errors
-                    for found in (
-                        cell(records, column, method),
-                        cell(records, column, method, SOURCE),
-                        shift_cell(records, column, method, SOURCE),
-                    )
-                )
+                alone = cell(records, column, method).errors
+                rs = cell(records, column, method, HELD_OUT).errors
+                shift = shift_cell(records, column, method, HELD_OUT).errors
                 if not (alone and rs and shift):
                     continue
-                drawn += len(alone)
+                networks_drawn += len(alone)
                 x = group + 0.19 * (place - (len(methods) - 1) / 2)
                 color = METHOD_COLORS[method]
                 panel.plot([x, x], [mean(alone), mean(shift)], color=color, lw=1, zorder=1)
                 panel.plot(x, mean(alone), "o", ms=6, mfc="white", mec=color, mew=1.4)
                 panel.plot(x, mean(rs), "_", ms=9, mew=1.8, color=color)
                 panel.plot(x, mean(shift), "o", ms=6, color=color)
-        low, best = min((one[data], one["title"]) for one in table["published"] if data in one)
-        panel.plot([-0.42, 0.42], [low, low], "--", color=GRAY, lw=1)
-        panel.annotate(best, (0.44, low), color=GRAY, fontsize=8, va="center")
+        # What others published is at the first ratio, 100.
+        published = [(row[data], row["title"]) for row in table["published"] if data in row]
+        lowest, title = min(published)
+        panel.plot([-0.42, 0.42], [lowest, lowest], "--", color=GRAY, lw=1)
+        panel.annotate(title, (0.44, lowest), color=GRAY, fontsize=8, va="center")
         panel.set_xticks(
             range(len(columns)), [f"ratio {column.split(':')[1]}" for column in columns]
         )
@@ -65,7 +63,7 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
         panel.grid(axis="y", color=LIGHT, lw=0.5)
         panel.tick_params(axis="x", length=0)
         set_title(panel, DATA_TITLES[data])
-    if not drawn:
+    if not networks_drawn:
         raise MissingSource("no network of the recipe frontier has a record")
     panel = axes[0, 0]
     handles = [
@@ -85,14 +83,19 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
     set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
-        f"Test error under the recipe frontier, mean over seeds ({drawn} networks): as trained, after RS and after the "
-        "shift, at the strength of a hold-out; dashed, the lowest published error.",
+        f"Test error under the recipe frontier, mean over seeds ({networks_drawn} networks): as trained, after RS "
+        "and after the shift, at the strength of a hold-out; dashed, the lowest published error.",
     )
 
 
 def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
-    every = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
-    ratios = [ratio for ratio, method in every if method == "wvn"]
+    """Draw a row for each network of WVN: on the left each rule over epochs, on the right RS over epoch and gamma.
+
+    Args:
+        runs: what bench/paper/rule_epochs.py measured: of each run its ratio, its method and its epochs.
+    """
+    epochs_of = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
+    ratios = [ratio for ratio, method in epochs_of if method == "wvn"]
     if not ratios:
         raise MissingSource("WVN was not measured epoch by epoch")
     published = {row["method"]: row["published"] for row in tables()["table1"]["rows"]}["wvn+rs"]
@@ -104,25 +107,23 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     }
     handles: list[Any] = []
     for (left, right), ratio in zip(axes, ratios, strict=True):
-        epochs = every[ratio, "wvn"]
-        number = [row["epoch"] for row in every[ratio, "wvn"]]
-        handles = [
-            left.plot(number, [100 * of(row) for row in epochs], color=c, lw=1.3)[0]
-            for c, of in lines.values()
-        ]
-        other = every.get((ratio, "wvn-released"), ())
-        handles += left.plot(
-            [r["epoch"] for r in other],
-            [100 * r["rescale"]["error"] for r in other],
-            ":",
-            color=WVN,
-        )
-        said = published[tables()["table1"]["columns"].index(f"cifar10:{ratio:g}")]
-        handles.append(left.axhline(said, ls="--", color=GRAY, lw=1))
+        epochs = epochs_of[ratio, "wvn"]
+        number = [row["epoch"] for row in epochs]
+        handles = []
+        lowest = []
+        for color, error_of in lines.values():
+            errors = [100 * error_of(row) for row in epochs]
+            handles += left.plot(number, errors, color=color, lw=1.3)
+            lowest.append(min(errors))
+        released = epochs_of.get((ratio, "wvn-released"), ())
+        released_errors = [100 * row["rescale"]["error"] for row in released]
+        handles += left.plot([row["epoch"] for row in released], released_errors, ":", color=WVN)
+        published_error = published[tables()["table1"]["columns"].index(f"cifar10:{ratio:g}")]
+        handles.append(left.axhline(published_error, ls="--", color=GRAY, lw=1))
         best = min(epochs, key=lambda row: row["error"])
         handles += left.plot(best["epoch"], 100 * best["rescale"]["error"], "o", color=WVN, ms=5)
-        low = min(said, *(100 * of(row) for row in epochs for _, of in lines.values()))
-        # A few epochs stand far out.
+        low = min(published_error, *lowest)
+        # A tenth of the epochs is cut off: a few stand far out.
         top = sorted(100 * row["error"] for row in epochs)[-len(epochs) // 10]
         left.set(
             ylim=(low - 0.06 * (top - low), top),

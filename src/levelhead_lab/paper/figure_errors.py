@@ -29,6 +29,7 @@ COLORS = {"baseline": BASELINE, "wvn": WVN}
 
 
 def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Draw Figure 6: what the test images of each class are taken for, in percent, before and after."""
     baseline = sources.snapshot("baseline")
     wvn = sources.snapshot("wvn")
     gamma = companion_gamma(sources.records, column, "wvn")
@@ -44,17 +45,12 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
         share = 100 * counted / counted.sum(axis=1, keepdims=True)
         panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
         for (i, j), value in np.ndenumerate(share):
-            if value >= 0.5:
-                color = "white" if value > 55 else "#111827"
-                weight = "bold" if i == j else "normal"
-                look = {
-                    "ha": "center",
-                    "va": "center",
-                    "fontsize": 7.5,
-                    "color": color,
-                    "fontweight": weight,
-                }
-                panel.text(j, i, f"{value:.0f}", **look)
+            if value < 0.5:  # it would read 0
+                continue
+            look = {"ha": "center", "va": "center", "fontsize": 7.5}
+            look["color"] = "white" if value > 55 else "#111827"
+            look["fontweight"] = "bold" if i == j else "normal"
+            panel.text(j, i, f"{value:.0f}", **look)
         panel.set_xticks(range(len(share)), _names(snapshot), rotation=90)
         panel.set_xlabel("taken for")
         panel.spines[:].set_visible(False)
@@ -71,6 +67,7 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def draw_error_over_gamma(sources: Sources) -> Drawn:
+    """Draw Figure 7: a row of panels for each data set, a panel for each ratio that has both methods."""
     columns = {}
     for data in ("cifar10", "cifar100"):
         complete = []
@@ -115,10 +112,13 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
         for method in COLORS:
             curves = [record["curve"] for record in full_runs(records, column, method)]
             mean_curves[column][method] = 100 * np.mean(curves, axis=0)
-    falls, reaches = [], []
+    # All panels span as many points as the deepest fall from gamma 0, and some room.
+    falls = []
     for curves in mean_curves.values():
         falls.append(max(curve[0] for curve in curves.values()) - _least(curves))
     span = 4 + max(falls)
+    # They end at the last gamma whose error is still inside.
+    reaches = []
     for curves in mean_curves.values():
         for curve in curves.values():
             reaches.append(GRID[curve <= _least(curves) + span].max())
@@ -150,7 +150,9 @@ def _tick_distance(reach: float) -> float:
     """Return the distance of ticks on an axis of gamma that ends at `reach`."""
     if reach > 1.2:
         return 1.0
-    return 0.5 if reach > 0.6 else 0.2
+    if reach > 0.6:
+        return 0.5
+    return 0.2
 
 
 def _least(curves: Mapping[str, np.ndarray]) -> float:

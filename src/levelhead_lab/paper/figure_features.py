@@ -19,6 +19,7 @@ TEST_POINTS = 250  # per class in the t-SNE map
 
 
 def draw_boundary(sources: Sources) -> Drawn:
+    """Draw Figure 3 with networks of two features, whose whole feature space can be seen."""
     if sources.two_features is None:
         raise MissingSource(
             "no networks with two features (bench/paper/two_features.py trains them)"
@@ -54,8 +55,10 @@ def draw_boundary(sources: Sources) -> Drawn:
 
 
 def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
+    """Draw the region of each class, samples x [N, 2] of labels y [N], and the weight vectors [K, 2] as arrows."""
     reach = 1.08 * float(np.abs(x).max())
-    # Without a bias, only the direction of a feature decides.
+    # Without a bias only the direction of a feature decides, so that regions are sectors: one from each change of the
+    # owner on a fine circle to the next. The last one ends, once around, where the first begins.
     angles = np.linspace(0, 2 * np.pi, 7201)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     owner = head.logits(circle).argmax(axis=1)
@@ -84,19 +87,19 @@ def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[
 
 
 def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
-    if not found:
+    """Draw Figure 4: three angles of each class, a dot for each network and a line through their means."""
+    runs = [run for run in sources.runs(column) if "sigma_train" in run["geometry"]]
+    if not runs:
         raise MissingSource(
             f"no record of {column}:baseline with the geometry of training features"
         )
     data, ratio = column.split(":")
-    balanced = [
-        r
-        for r in full_runs(sources.records, f"{data}:1", "baseline")
-        if "sigma_train" in r["geometry"]
-    ]
+    balanced = []
+    for run in full_runs(sources.records, f"{data}:1", "baseline"):
+        if "sigma_train" in run["geometry"]:
+            balanced.append(run)
     figure, axes = style.panels(3, height=2.9, sharey=True)
-    counts = found[0]["counts"]
+    counts = runs[0]["counts"]
     at = np.arange(len(counts))
     names = {
         "sigma_train": "sigma, train",
@@ -104,19 +107,11 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
         "center_gap": "angle between centers",
     }
     for panel, (key, name) in zip(axes[0], names.items(), strict=True):
-        values = np.array([r["geometry"][key] for r in found], float)
-        if balanced:
-            same = np.mean([r["geometry"][key] for r in balanced], axis=0)
-            panel.plot(
-                at,
-                same,
-                color=style.GRAY,
-                lw=1,
-                marker="o",
-                ms=2.5,
-                zorder=1,
-                label="balanced data",
-            )
+        values = np.array([run["geometry"][key] for run in runs], float)
+        if balanced:  # the same classes without imbalance: what a class is like by itself
+            of_balanced = np.mean([run["geometry"][key] for run in balanced], axis=0)
+            look = {"color": style.GRAY, "lw": 1, "marker": "o", "ms": 2.5, "zorder": 1}
+            panel.plot(at, of_balanced, label="balanced data", **look)
         panel.plot(
             at, values.mean(axis=0), color=style.BASELINE, lw=1.8, zorder=2, label=f"ratio {ratio}"
         )
@@ -133,70 +128,66 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     return Drawn(
         figure,
         "Angular spread of each class's features at training and test time, and the angle between their centers, "
-        f"baseline on {column_title(column)}: {style.network_count(found)}, their mean{beside}.",
+        f"baseline on {column_title(column)}: {style.network_count(runs)}, their mean{beside}.",
     )
 
 
 def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
-    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON."""
+    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON.
+
+    Of both classes equally many samples are mapped: in training as many as the rarer one has.
+    """
     from sklearn.manifold import TSNE
 
     pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
-    parts = [(split, k) for split in ("train", "test") for k in pair]
     most = {"train": int(snapshot.counts.min()), "test": TEST_POINTS}
-    chosen = [
-        snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts
-    ]
-    x = unit(np.concatenate(chosen).astype(np.float64))
+    parts = [(split, k) for split in most for k in pair]
+    features = []
+    for split, k in parts:
+        of_class = snapshot.features[split][snapshot.labels[split] == k]
+        features.append(of_class[: most[split]])
+    x = unit(np.concatenate(features).astype(np.float64))
     # Not typed; to infer its results takes long.
     tsne: Any = TSNE(random_state=seed, init="pca", perplexity=30)
     places = tsne.fit_transform(x)
-    edges = np.cumsum([0, *map(len, chosen)])
+    # Back to splits and classes: the parts lie one behind the other.
+    edges = np.cumsum([0, *map(len, features)])
+    points: dict[str, list[list[list[float]]]] = {split: [] for split in most}
+    for i, (split, _) in enumerate(parts):
+        points[split].append(np.round(places[edges[i] : edges[i + 1]], 1).tolist())
     names = snapshot.head.names or range(snapshot.head.classes)
     return {
         "of": head_digest(snapshot),
         "seed": seed,
         "names": [str(names[k]) for k in pair],
         "counts": [int(snapshot.counts[k]) for k in pair],
-        "points": {
-            split: [
-                np.round(places[edges[i] : edges[i + 1]], 1).tolist()
-                for i, part in enumerate(parts)
-                if part[0] == split
-            ]
-            for split in ("train", "test")
-        },
+        "points": points,
     }
 
 
 def head_digest(snapshot: Snapshot) -> str:
-    return hashlib.sha256(
-        np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()
-    ).hexdigest()[:12]
+    """Return what tells a network from others: a hash of its weight vectors."""
+    weight = np.asarray(snapshot.head.numpy().weight, np.float64)
+    return hashlib.sha256(weight.tobytes()).hexdigest()[:12]
 
 
 def draw_tsne(sources: Sources) -> Drawn:
+    """Draw Figure 5: one map of two classes, training samples on the left, test samples on the right."""
     if sources.tsne is None:
         raise MissingSource(
             "no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)"
         )
-    points, names, counts = (sources.tsne[key] for key in ("points", "names", "counts"))
+    points = sources.tsne["points"]
+    counts = sources.tsne["counts"]
+    classes = list(zip(sources.tsne["names"], counts, (style.BASELINE, style.WVN), strict=True))
     figure, axes = style.panels(2, height=3.4, sharex=True, sharey=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
-        for places, color, name, n in zip(
-            points[split], (style.BASELINE, style.WVN), names, counts, strict=True
-        ):
-            panel.scatter(
-                *np.array(places).T,
-                s=14,
-                color=color,
-                alpha=0.65,
-                lw=0,
-                label=f"{name}, {n:,} training samples",
-            )
+        for places, (name, n, color) in zip(points[split], classes, strict=True):
+            label = f"{name}, {n:,} training samples"
+            panel.scatter(*np.array(places).T, s=14, color=color, alpha=0.65, lw=0, label=label)
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set_visible(True)
-        marked = "; + those of training" * (split == "test")
+        marked = "; + those of training" if split == "test" else ""
         style.set_title(panel, f"{split}, {len(points[split][0])} of each{marked}")
     for places in points["train"]:
         axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)

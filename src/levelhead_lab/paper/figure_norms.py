@@ -13,10 +13,11 @@ from .tables import DATA_TITLES, column_title, table1_columns
 
 
 def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    found = [r for r in sources.runs(column) if r["norms_over_epochs"]["epochs"]]
-    if not found:
+    """Draw Figure 1: above, the norms of one network; below, how well those of every seed follow the counts."""
+    runs = [run for run in sources.runs(column) if run["norms_over_epochs"]["epochs"]]
+    if not runs:
         raise MissingSource(f"no record of {column}:baseline with norms over epochs")
-    first = found[0]
+    first = runs[0]
     epochs = first["norms_over_epochs"]["epochs"]
     counts = first["counts"]
     norms = np.array(first["norms_over_epochs"]["norms"])
@@ -27,13 +28,13 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     for values, color in zip(norms.T, colors, strict=True):
         above.plot(epochs, values, color=color, lw=1.6)
     above.set(ylabel="norm of the weight vector", ylim=(0, None), xlim=(0, epochs[-1]))
-    for record in found:
-        log, (width, alpha) = (
-            record["norms_over_epochs"],
-            (1.6, 1) if record is first else (0.8, 0.5),
-        )
-        each = [count_correlation(record, row) for row in log["norms"]]
-        below.plot(log["epochs"], each, color=style.BASELINE, lw=width, alpha=alpha)
+    for run in runs:
+        log = run["norms_over_epochs"]
+        correlations = [count_correlation(run, row) for row in log["norms"]]
+        look = {"lw": 0.8, "alpha": 0.5}
+        if run is first:
+            look = {"lw": 1.6, "alpha": 1}
+        below.plot(log["epochs"], correlations, color=style.BASELINE, **look)
     below.set(
         ylabel="rank correlation\nwith the count",
         xlabel="epoch",
@@ -41,77 +42,92 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
         yticks=[-1, 0, 1],
     )
     below.axhline(0, color=style.LIGHT, lw=0.8, zorder=0)
-    for at in [epoch for epoch in first["identity"]["recipe"]["milestones"] if epoch < epochs[-1]]:
-        for one in (above, below):
-            one.axvline(at, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
+    for at in first["identity"]["recipe"]["milestones"]:
+        if at >= epochs[-1]:
+            continue
+        for panel in (above, below):
+            panel.axvline(at, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
         near = {
             "xycoords": ("data", "axes fraction"),
             "xytext": (0, 3),
             "textcoords": "offset points",
         }
         above.annotate(" lr decays", (at, 0), fontsize=8, color=style.GRAY, **near)
-    names = {
-        f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k])
-        for k, n in enumerate(counts)
-    }
-    style.label_line_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
+    # Each line is named by its class's samples; only the first name has the unit.
+    ends = {}
+    for k, n in enumerate(counts):
+        name = f"{n:,}"
+        if k == 0:
+            name += " samples"
+        ends[name] = (norms[-1, k], colors[k])
+    style.label_line_ends(above, epochs[-1], ends, gap=0.012 * epochs[-1])
     style.set_title(above, f"{column_title(column)}: each class by its training samples")
     return Drawn(
         figure,
         f"Norms of the baseline's weight vectors on {column_title(column)} (seed {first['seed']}, below bold), and "
-        f"their rank correlation with the counts: {style.network_count(found)}.",
+        f"their rank correlation with the counts: {style.network_count(runs)}.",
     )
 
 
 def draw_relative_norms(sources: Sources) -> Drawn:
-    of = {
-        data: [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
-        for data in ("cifar10", "cifar100")
-    }
-    of = {data: columns for data, columns in of.items() if len(columns) > 1}
-    if not of:
+    """Draw Figure 2: a panel for each data set, in it a line for each ratio, classes from frequent to rare."""
+    columns_of = {}
+    for data in ("cifar10", "cifar100"):
+        trained = [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
+        if len(trained) > 1:
+            columns_of[data] = trained
+    if not columns_of:
         raise MissingSource("no records of the baseline at two ratios of one data set")
-    figure, axes = style.panels(len(of), height=3.4, sharey=True)
+    figure, axes = style.panels(len(columns_of), height=3.4, sharey=True)
     networks_drawn = 0
-    for panel, (data, columns) in zip(axes[0], of.items(), strict=True):
-        ends, every = {}, table1_columns(data)
-        for color, column in zip(style.shades(len(every)), every, strict=True):
+    for panel, (data, columns) in zip(axes[0], columns_of.items(), strict=True):
+        ends = {}
+        classes = 0
+        # A ratio has the same color whether or not the others have records.
+        every_column = table1_columns(data)
+        for color, column in zip(style.shades(len(every_column)), every_column, strict=True):
             if column not in columns:
                 continue
-            found = sources.runs(column)
-            networks_drawn += len(found)
-            values = _relative_norms(found)
-            at = np.arange(1, len(values) + 1)
-            if len(values) > 20:  # neighbors in groups of five: single classes vary
+            runs = sources.runs(column)
+            networks_drawn += len(runs)
+            values = _relative_norms(runs)
+            classes = len(values)
+            at = np.arange(1, classes + 1)
+            if classes > 20:  # single classes vary: a thin line, and a bold one of groups of five
                 panel.plot(at, values, color=color, lw=0.5, alpha=0.35)
-                at, values = (
-                    x[: len(x) // 5 * 5].reshape(-1, 5).mean(axis=1) for x in (at, values)
-                )
-            panel.plot(at, values, color=color, lw=1.7, marker="o" if len(at) <= 10 else None, ms=3)
-            ends[f"ratio {column.split(':')[1]}" if not ends else column.split(":")[1]] = (
-                values[-1],
-                color,
-            )
-        classes = len(found[0]["counts"])
+                at = _means_of_five(at)
+                values = _means_of_five(values)
+            marker = None
+            if len(at) <= 10:
+                marker = "o"
+            panel.plot(at, values, color=color, lw=1.7, marker=marker, ms=3)
+            ratio = column.split(":")[1]
+            name = ratio if ends else f"ratio {ratio}"
+            ends[name] = (values[-1], color)
         panel.set(xlabel="class, the most frequent first", xlim=(1, classes), ylim=(0, 1.05))
         panel.set_xticks([1, classes // 2, classes])
         style.set_title(panel, DATA_TITLES[data])
         style.label_line_ends(panel, classes, ends, gap=0.02 * classes)
     axes[0, 0].set_ylabel("norm / largest norm")
-    return Drawn(
-        figure,
-        f"Norm of each class over the largest, baseline, mean over seeds ({networks_drawn} networks)"
-        + "; on CIFAR-100 bold lines are means of five neighbors" * ("cifar100" in of)
-        + ".",
-    )
+    caption = f"Norm of each class over the largest, baseline, mean over seeds ({networks_drawn} networks)"
+    if "cifar100" in columns_of:
+        caption += "; on CIFAR-100 bold lines are means of five neighbors"
+    return Drawn(figure, f"{caption}.")
+
+
+def _means_of_five(values: np.ndarray) -> np.ndarray:
+    """Return the means of neighbors in groups of five; what is left at the end is dropped."""
+    whole = len(values) // 5 * 5
+    return values[:whole].reshape(-1, 5).mean(axis=1)
 
 
 def draw_step_norms(sources: Sources) -> Drawn:
-    found = [sources.runs(column) for column in STEP_COLUMNS]
+    """Draw the supplement's first figure: a dot for each class, frequent ones first, and the mean of both groups."""
+    runs_of = [sources.runs(column) for column in STEP_COLUMNS]
     figure, axes = style.panels(len(STEP_COLUMNS), height=3.0, sharey=True)
-    for panel, column, same in zip(axes[0], STEP_COLUMNS, found, strict=True):
-        values = _relative_norms(same)
-        n = np.sort(same[0]["counts"])[::-1]
+    for panel, column, runs in zip(axes[0], STEP_COLUMNS, runs_of, strict=True):
+        values = _relative_norms(runs)
+        n = np.sort(runs[0]["counts"])[::-1]
         at = np.arange(1, len(values) + 1)
         for count, color in ((n.max(), style.BASELINE), (n.min(), style.WVN)):
             part = n == count
@@ -131,23 +147,20 @@ def draw_step_norms(sources: Sources) -> Drawn:
 
 
 def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
+    """Draw the supplement's second figure; the baseline and over-sampling must be there, the other lines may be."""
+    records = sources.records
+    balanced = f"{column.split(':')[0]}:1"
     rows = {
         "over-sampled": (sources.runs(column, "over-sample"), style.WVN),
-        "to the largest": (
-            full_runs(sources.records, column, "over-sample-largest"),
-            style.shades(3)[1],
-        ),
+        "to the largest": (full_runs(records, column, "over-sample-largest"), style.shades(3)[1]),
         "baseline": (sources.runs(column), style.BASELINE),
+        "balanced data": (full_runs(records, balanced, "baseline"), style.GRAY),
     }
-    rows["balanced data"] = (
-        full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline"),
-        style.GRAY,
-    )
-    rows = {name: row for name, row in rows.items() if row[0]}
+    rows = {name: (runs, color) for name, (runs, color) in rows.items() if runs}
     figure, ((panel,),) = style.panels(height=3.2)
     ends = {}
-    for name, (found, color) in rows.items():
-        values = _relative_norms(found)
+    for name, (runs, color) in rows.items():
+        values = _relative_norms(runs)
         at = np.arange(1, len(values) + 1)
         panel.plot(at, values, color=color, lw=1.7, marker="o", ms=3.5)
         ends[name] = (values[-1], color)
@@ -161,17 +174,16 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
     style.label_line_ends(panel, len(counts), ends, gap=0.1)
     style.set_title(panel, column_title(column))
-    drawn = sum(len(found) for found, _ in rows.values())
+    drawn = sum(len(runs) for runs, _ in rows.values())
     caption = f"Norm of each class over the largest on {column_title(column)}, with and without over-sampling"
     return Drawn(figure, f"{caption} ({drawn} networks).")
 
 
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:
-    return np.mean(
-        [
-            np.asarray(r["norms"])[np.argsort(-np.asarray(r["counts"]), kind="stable")]
-            / max(r["norms"])
-            for r in records
-        ],
-        axis=0,
-    )
+    """Return each class's norm over the largest, the most frequent class first, mean over the records, [K]."""
+    rows = []
+    for record in records:
+        norms = np.asarray(record["norms"])
+        by_count = np.argsort(-np.asarray(record["counts"]), kind="stable")
+        rows.append(norms[by_count] / norms.max())
+    return np.mean(rows, axis=0)

@@ -14,7 +14,11 @@ from ..lab.snapshot import Snapshot
 from .cells import Record, full_runs
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
-BASELINE, WVN, GREEN, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
+BASELINE = "#0072B2"
+WVN = "#D55E00"
+GREEN = "#009E73"
+GRAY = "#6b7280"
+LIGHT = "#d1d5db"  # axes, grids and other lines that are no data
 
 
 class MissingSource(LevelheadError):
@@ -32,12 +36,14 @@ class Sources:
     tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
-        found = full_runs(self.records, column, method)
-        if not found:
+        """Return the records of a cell, ordered by seed; raise MissingSource if there are none."""
+        runs = full_runs(self.records, column, method)
+        if not runs:
             raise MissingSource(f"no record of {column}:{method}")
-        return found
+        return runs
 
     def snapshot(self, method: str) -> Snapshot:
+        """Return a whole network; raise MissingSource if it is not there."""
         if method not in self.snapshots:
             raise MissingSource(f"no snapshot of {method}")
         return self.snapshots[method]
@@ -54,13 +60,14 @@ class Drawn:
 def panels(
     across: int = 1, down: int = 1, *, height: float, **options: Any
 ) -> tuple[Any, np.ndarray]:
+    """Return a figure of one width and its axes [down, across]; the options are those of `pyplot.subplots`."""
     options |= {"figsize": (7.2, height), "layout": "constrained", "squeeze": False}
     figure, axes = headless().subplots(down, across, **options)
-    for one in axes.flat:
-        one.tick_params(labelsize=8.5, color=LIGHT)
-        one.spines[:].set_color(LIGHT)
-        one.xaxis.label.set_size(9)
-        one.yaxis.label.set_size(9)
+    for panel in axes.flat:
+        panel.tick_params(labelsize=8.5, color=LIGHT)
+        panel.spines[:].set_color(LIGHT)
+        panel.xaxis.label.set_size(9)
+        panel.yaxis.label.set_size(9)
     return figure, axes
 
 
@@ -92,11 +99,14 @@ def label_line_ends(
     """Write each line's name next to its end, {name: (y, color)}, so that no name covers another."""
     size = 8.5
     axes.get_figure().draw_without_rendering()  # before this, the size of the axes is not known
+    # The height of a line of text, in units of the y axis: points to pixels, then to a share of the axes.
     low, high = axes.get_ylim()
-    apart = (high - low) * size * 1.2 / 72 * axes.get_figure().dpi / axes.get_window_extent().height
+    text_pixels = size * 1.2 / 72 * axes.get_figure().dpi
+    apart = (high - low) * text_pixels / axes.get_window_extent().height
     names = sorted(ends, key=lambda name: ends[name][0])
     places = move_apart([ends[name][0] for name in names], apart)
-    places = [y - max(0.0, places[-1] - high) for y in places]
+    above_the_axes = max(0.0, places[-1] - high)
+    places = [y - above_the_axes for y in places]
     for name, y in zip(names, places, strict=True):
         look = {
             "color": ends[name][1],
@@ -109,24 +119,34 @@ def label_line_ends(
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:
-    """Move sorted values as little as possible, so that neighbors are at least `apart` from each other."""
-    groups: list[
-        list[float]
-    ] = []  # [center, members]: as in isotonic regression, groups that touch are merged
+    """Move sorted values as little as possible, so that neighbors are at least `apart` from each other.
+
+    >>> move_apart([0.0, 1.0, 1.5], 1.0)
+    [-0.166666666667, 0.833333333333, 1.833333333333]
+    """
+    # As in isotonic regression: values that would touch become a group, evenly spaced around their mean. A group that
+    # grows may touch the one before it, and is merged with it.
+    groups: list[tuple[float, int]] = []  # mean and number of its values
     for value in values:
-        groups.append([value, 1])
-        while (
-            len(groups) > 1
-            and groups[-1][0] - groups[-2][0] < apart * (groups[-1][1] + groups[-2][1]) / 2
-        ):
-            (a, n), (b, m) = groups[-2:]
-            groups[-2:] = [[(a * n + b * m) / (n + m), n + m]]
-    return [
-        round(center + apart * (i - (n - 1) / 2), 12) for center, n in groups for i in range(int(n))
-    ]
+        center, members = value, 1
+        while groups:
+            center_before, members_before = groups[-1]
+            if center - center_before >= apart * (members + members_before) / 2:
+                break
+            groups.pop()
+            total = members + members_before
+            center = (center_before * members_before + center * members) / total
+            members = total
+        groups.append((center, members))
+    places = []
+    for center, members in groups:
+        for i in range(members):
+            places.append(round(center + apart * (i - (members - 1) / 2), 12))
+    return places
 
 
 def network_count(records: Sequence[Record]) -> str:
+    """Say how many networks a figure shows, and their seeds."""
     seeds = ", ".join(str(record["seed"]) for record in records)
     if len(records) == 1:
         return f"one network (seed {seeds})"

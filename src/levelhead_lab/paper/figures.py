@@ -1,4 +1,9 @@
-"""Every figure of the paper, drawn from what we measured; a figure whose sources are missing is named instead."""
+"""Every figure of the paper, drawn from what we measured; a figure whose sources are missing is named instead.
+
+`collect_sources` gathers what figures are drawn from, `write` draws all of `FIGURES` and returns the text that shows
+them. Each is a function of `Sources` that returns `Drawn`, in the module of its subject: `figure_norms`,
+`figure_features`, `figure_errors`. It raises `MissingSource` where a record or a network that it needs is not there.
+"""
 
 import json
 import os
@@ -44,7 +49,8 @@ def write(
     say: Callable[[str], None] = print,
 ) -> tuple[list[Path], str]:
     """Draw every figure; return the files, and the text that shows them on a page in the folder `docs`."""
-    written, parts = [], []
+    written = []
+    parts = []
     for name, (title, draw) in FIGURES.items():
         pictures, text = write_figure(name, title, partial(draw, sources), out, docs=docs, say=say)
         written += pictures
@@ -61,6 +67,7 @@ def write_figure(
     docs: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> tuple[list[Path], str]:
+    """Draw a figure as `out/NAME.svg` and `.png`; return these files, and the text that shows the figure on a page."""
     try:
         drawn = draw()
     except MissingSource as missing:
@@ -78,13 +85,12 @@ def collect_sources(
     results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record]
 ) -> Sources:
     """Return the records and what is kept next to them; a t-SNE map of another snapshot is made anew."""
-    base = snapshots.get("baseline")
+    baseline = snapshots.get("baseline")
     kept = results / "figures"
-    tsne = (
-        None
-        if base is None
-        else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
-    )
+    tsne = None
+    if baseline is not None:
+        make = partial(tsne_points, baseline)
+        tsne = _load_or_make(kept / "tsne.json", make, head_digest(baseline))
     boundary = kept / "boundary.json"
     networks = None
     if boundary.is_file():
@@ -92,17 +98,15 @@ def collect_sources(
     return Sources(records, snapshots, networks, tsne)
 
 
-def _load_or_make(
-    path: Path, make: Callable[[], dict[str, Any]], of: str | None = None
-) -> dict[str, Any]:
-    old = None
+def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], digest: str) -> dict[str, Any]:
+    """Return what a file holds if it was made of the network with this digest; else make it, and write the file."""
+    kept = None
     with suppress(ValueError):  # where it is damaged, it is made again
-        old = None
         if path.is_file():
-            old = json.loads(path.read_text(encoding="utf-8"))
-    if isinstance(old, dict) and old and old.get("of") == of:
-        return old
-    made = make()
+            kept = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(kept, dict) and kept.get("of") == digest:
+        return kept
+    fresh = make()
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write(path, json.dumps(made, separators=(",", ":")) + "\n")
-    return made
+    atomic.write(path, json.dumps(fresh, separators=(",", ":")) + "\n")
+    return fresh
