@@ -22,7 +22,7 @@ from sklearn.multiclass import OneVsRestClassifier
 
 import levelhead as lh
 from levelhead.core.metrics import METRICS
-from levelhead.labels.tune_labels import judge_labels
+from levelhead.labels.judge import judge_labels
 from levelhead.support.warnings import quiet
 from levelhead_lab.paper.markdown import fill, markdown_table
 

@@ -12,7 +12,7 @@ from levelhead.core.metrics import METRICS, Metric
 from levelhead.core.samples import FOLDS, deal
 from levelhead.labels.check import check_label_table
 from levelhead.labels.cuts import Cuts
-from levelhead.labels.tune_labels import judge_labels
+from levelhead.labels.judge import judge_labels
 from levelhead.support.warnings import quiet
 
 from .test_cuts import COST, by_hand, thresholds

@@ -2,5 +2,6 @@
 
 check: scores, labels, costs, floors and counts, each for several labels
 cuts: every threshold of one label, and the best of them
-tune_labels: the choice, and what it is worth
+judge: what decisions on labels are worth
+tune_labels: the choice
 """

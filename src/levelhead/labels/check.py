@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..core.class_names import as_mapping, find_classes, in_order
 from ..core.class_names import title as class_title
+from ..core.counts import Counts
 from ..core.goal import Goal, check_cost
 from ..core.metrics import COST, Metric, find_metric
 from ..core.probabilities import logit_of_probabilities
@@ -20,7 +20,7 @@ from ..support.types import Kind
 DEFAULT_METRIC = "macro_f1"
 
 
-def check_label_table(labels: Any) -> np.ndarray:
+def check_label_table(labels: Array) -> np.ndarray:
     """Return labels [N, K] as bool, after checking that they are 0 or 1."""
     with named("labels"):
         with reported_as("expected 0 or 1 [N, K], got rows of different lengths", ValueError):
@@ -41,7 +41,13 @@ def check_label_table(labels: Any) -> np.ndarray:
 
 
 def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarray:
-    """Return logits [N, K] of sigmoids in float64; of probabilities, ``log p / (1 - p)``."""
+    """Return logits [N, K] of sigmoids in float64; of probabilities, ``log p / (1 - p)``.
+
+    Args:
+        logits: [N, K], before the sigmoid, or after it.
+        truth: [N, K], whose shape they must have.
+        kind: what they are. Numbers that could only be the other kind are refused.
+    """
     check_choice("kind", kind, ("logits", "probabilities"))
     scores = to_numpy(logits)
     if scores.dtype.kind not in "fiu":
@@ -66,9 +72,15 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
 
 
 def check_label_metric(
-    metric: str | Metric, cost: Any, labels: int
+    metric: str | Metric, cost: Array | None, labels: int
 ) -> tuple[Metric, np.ndarray | None]:
-    """Return the metric of a label, and the cost matrix of each, [K, 2, 2], where there are costs."""
+    """Return the metric of a label, and the cost matrix of each, [K, 2, 2], where there are costs.
+
+    Args:
+        metric: its name, or a `Metric`; with costs, the default gives way to them.
+        cost: [2, 2] for all labels or [K, 2, 2], row true, column predicted; None for none.
+        labels: K.
+    """
     asked = find_metric(metric)
     if cost is not None and asked.name == DEFAULT_METRIC:
         asked = find_metric(COST)
@@ -83,7 +95,11 @@ def check_label_metric(
     return of_label, np.stack([check_cost(matrix, 2) for matrix in each])
 
 
-def check_label_floors(floors: Any, truth: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+def check_label_floors(
+    floors: float | Sequence[float] | Mapping[str, float] | None,
+    truth: np.ndarray,
+    names: Sequence[str] | None,
+) -> np.ndarray:
     """Return the least recall of the positives of each label, [K]; 0 for none.
 
     Args:
@@ -123,7 +139,9 @@ def check_label_floors(floors: Any, truth: np.ndarray, names: Sequence[str] | No
     return least
 
 
-def check_label_counts(counts: Any, truth: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+def check_label_counts(
+    counts: Counts | None, truth: np.ndarray, names: Sequence[str] | None
+) -> np.ndarray:
     """Return how many training samples have each label, [K].
 
     Args:

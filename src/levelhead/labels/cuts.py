@@ -49,7 +49,13 @@ class Cuts:
 
     @staticmethod
     def of_sorted(logits: np.ndarray, positive: np.ndarray, cost: np.ndarray | None = None) -> Cuts:
-        """Return the cuts of logits [N] that descend, so that a part of them need no sorting."""
+        """Return the cuts of logits [N] that descend, so that a part of them need no sorting.
+
+        Args:
+            logits: [N], descending.
+            positive: [N] bool, which of them have the label.
+            cost: [2, 2], row true, column predicted; the tables then have what each cut pays.
+        """
         last = np.append(logits[1:] != logits[:-1], True)  # of equal logits
         # How many positives and negatives are above each cut: none above the first.
         hits = np.append(0.0, np.cumsum(positive)[last])
@@ -105,5 +111,6 @@ class Cuts:
         widest = int(np.argmax(high - low))
         middle = low[widest] + (high[widest] - low[widest]) / 2
         # Between two neighboring floats, the middle may round to the upper one, which is then out.
-        threshold = middle if middle < high[widest] else low[widest]
-        return float(-threshold)
+        if not middle < high[widest]:
+            middle = low[widest]
+        return float(-middle)

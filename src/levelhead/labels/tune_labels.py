@@ -3,13 +3,12 @@
 1. What was given is checked, once (`check.py`).
 2. Each label gets the best of all its thresholds: without each of three folds, and on all samples.
 3. Every sample is decided as the model is, and by thresholds that were fitted without it.
-4. Both are judged by the metric, label by label, and the gains are averaged.
+4. Both are judged by the metric, label by label, and the gains are averaged (`judge.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +17,8 @@ from ..core.adjustment import Adjustment
 from ..core.class_names import listed
 from ..core.counts import Counts
 from ..core.doubts import Doubt, doubt_training_rows, issue_warnings
-from ..core.evidence import Evidence
 from ..core.floors import holds_with
-from ..core.metrics import Metric, Tables
+from ..core.metrics import Metric
 from ..core.rules import Offsets
 from ..core.samples import FOLDS, deal
 from ..core.tune import check_level
@@ -39,6 +37,7 @@ from .check import (
     check_label_table,
 )
 from .cuts import Cuts
+from .judge import has_both, judge
 
 
 def tune_labels(
@@ -83,12 +82,17 @@ def tune_labels(
     >>> tuned.adjustment.offset.round(2), tuned.verdict
     (array([0.05, 1.2 ]), 'better')
     """
+    # What was given, checked.
     check_level(level)
     truth = check_label_table(labels)
     size = truth.shape[1]
     of_label, costs = check_label_metric(metric, cost, size)
-    if names is not None and len(names) != size:
-        raise LevelheadError(f"expected {size}, one per label, got {len(names)}", parameter="names")
+    label_names = None
+    if names is not None:
+        if len(names) != size:
+            got = f"expected {size}, one per label, got {len(names)}"
+            raise LevelheadError(got, parameter="names")
+        label_names = tuple(map(str, names))
     scores = check_label_scores(logits, truth, kind)
     least = check_label_floors(floors, truth, names)
     positives = check_label_counts(counts, truth, names)
@@ -96,72 +100,39 @@ def tune_labels(
     if not usable.any():
         expected = "expected a label with positive and negative samples, got none"
         raise LevelheadError(expected, parameter="labels")
+
+    # A threshold for each label; what is decided by those that have not seen the sample.
     generator = np.random.default_rng(rng)
     offset = np.zeros(size)
     before = scores > 0
     after = before.copy()
     for done, k in enumerate(np.flatnonzero(usable).tolist()):
-        matrix = None if costs is None else costs[k]
-        fit = _fit_label(scores[:, k], truth[:, k], of_label, matrix, least[k], generator)
+        cost_matrix = None
+        if costs is not None:
+            cost_matrix = costs[k]
+        fit = _fit_label(scores[:, k], truth[:, k], of_label, cost_matrix, least[k], generator)
         offset[k] = fit.offset
         after[:, k] = fit.decided
         if progress is not None:
             progress("fit", done + 1, int(usable.sum()))
     if not offset.any():  # nothing will change, whatever a part of the samples would choose
         after = before
-    warnings = issue_warnings(
-        [
-            doubt_training_rows(to_numpy(logits), training),
-            _doubt_missing_labels(truth, names),
-        ]
-    )
+
+    doubts = [doubt_training_rows(to_numpy(logits), training), _doubt_missing_labels(truth, names)]
     return Tuned(
         rule=Offsets.name,
         adjustment=Adjustment.adding(offset),
-        evidence=_judge(truth, before, after, of_label, costs, level),
+        evidence=judge(truth, before, after, of_label, costs, level),
         counts=tuple(positives.tolist()),
         counted=counts is None,
-        names=None if names is None else tuple(map(str, names)),
+        names=label_names,
         kind=kind,
         chosen_on=chosen_on,
         n=len(truth),
         floors=_floors(scores, truth, offset, least),
-        warnings=warnings,
+        warnings=issue_warnings(doubts),
         task="multilabel",
     )
-
-
-def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
-    """Return a choice with the evidence of samples that it was not made on.
-
-    Args:
-        tuned: what `tune_labels` returned.
-        scores: [N, K], as `check_label_scores` returns them.
-        truth: [N, K], as `check_label_table` does.
-    """
-    metric: str | Metric = DEFAULT_METRIC
-    level = 0.95
-    warnings = tuned.warnings
-    if tuned.evidence is not None:
-        level = tuned.evidence.level
-        if tuned.evidence.after.paid is None:
-            metric = tuned.evidence.metric
-        else:
-            note = f"costs are not kept with a choice, so these samples are judged by {metric}"
-            warnings = (*warnings, note)
-    of_label, _ = check_label_metric(metric, None, tuned.classes)
-    after = tuned.adjustment.scores(scores) > 0
-    evidence = _judge(truth, scores > 0, after, of_label, None, level)
-    return replace(tuned, evidence=evidence, warnings=warnings)
-
-
-def has_both(truth: np.ndarray) -> np.ndarray:
-    """Return which labels have samples with them and samples without, [K], of labels [N, K]."""
-    positives = truth.sum(axis=0)
-    return (positives > 0) & (positives < len(truth))
-
-
-# ---- The fit of one label ----------------------------------------------------------------------
 
 
 class _LabelFit(NamedTuple):
@@ -208,14 +179,14 @@ def _floors(
     """Return each floor that was asked for, with the probability that it holds."""
     floors = []
     for k in np.flatnonzero(least > 0).tolist():
-        own = scores[truth[:, k], k]
-        right = int((own + offset[k] > 0).sum())
+        positive_scores = scores[truth[:, k], k]
+        right = int((positive_scores + offset[k] > 0).sum())
         floors.append(
             Floor(
                 index=k,
                 least=float(least[k]),
-                probability=float(holds_with(right, len(own), float(least[k]))),
-                held_before=bool((own > 0).mean() >= least[k]),
+                probability=float(holds_with(right, len(positive_scores), float(least[k]))),
+                held_before=bool((positive_scores > 0).mean() >= least[k]),
             )
         )
     return tuple(floors)
@@ -225,99 +196,12 @@ def _doubt_missing_labels(truth: np.ndarray, names: Sequence[str] | None) -> Dou
     """Doubt labels that no sample has, or every one."""
     absent = []
     for k in np.flatnonzero(~has_both(truth)).tolist():
-        shown = str(k) if names is None else f"{k} ({names[k]})"
-        absent.append(f"{shown} (no negative)" if truth[:, k].any() else shown)
+        label = str(k)
+        if names is not None:
+            label = f"{k} ({names[k]})"
+        if truth[:, k].any():
+            label = f"{label} (no negative)"
+        absent.append(label)
     if not absent:
         return None
     return MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone")
-
-
-# ---- What it is worth --------------------------------------------------------------------------
-
-
-def _judge(
-    truth: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    metric: Metric,
-    costs: np.ndarray | None,
-    level: float,
-) -> Evidence:
-    """Compare decisions [N, K] before and after, label by label, and average over the labels."""
-    tables_before = _count(truth, before, costs)
-    tables_after = _count(truth, after, costs)
-    usable = np.flatnonzero(has_both(truth))
-    gain = metric.loss(tables_before[usable]) - metric.loss(tables_after[usable])
-    # What a sample does to the gain of each label, by whether it has the label and what is decided.
-    moves_before = _moves(metric, tables_before[usable], None if costs is None else costs[usable])
-    moves_after = _moves(metric, tables_after[usable], None if costs is None else costs[usable])
-    every = np.arange(len(usable))
-    true = truth[:, usable].astype(np.int64)
-    moved = moves_before[every, true, before[:, usable].astype(np.int64)]
-    moved = moved - moves_after[every, true, after[:, usable].astype(np.int64)]
-    # A sample counts in all its labels at once, and its labels are alike: its influences are added up
-    # over the labels before they are squared.
-    influence = moved.sum(axis=1)
-    variance = ((influence - influence.mean()) ** 2).sum()
-    # Few samples that agree do not make a label certain: those without it, and those with it, are
-    # taken to have one more that gains as much as a sample can, and one that loses as much.
-    turns = (_turns(moves_before) + _turns(moves_after)) / 2
-    turns[(before == after)[:, usable].all(axis=0)] = 0.0  # these gain nothing for certain
-    sizes = tables_before.sizes[usable]
-    variance += (2 * turns**2 * sizes / (sizes + 2)).sum()
-    return Evidence(
-        metric=metric,
-        before=tables_before,
-        after=tables_after,
-        gain=float(gain.mean()),
-        standard_error=float(np.sqrt(variance)) / len(usable),
-        changed=int((before != after).sum()),
-        n=before.size,
-        level=level,
-    )
-
-
-def _count(truth: np.ndarray, decided: np.ndarray, costs: np.ndarray | None) -> Tables:
-    """Return tables [K, 2] of decisions [N, K], of the samples without each label and with it."""
-    sizes = np.stack([(~truth).sum(axis=0), truth.sum(axis=0)], axis=1).astype(np.float64)
-    hits = (truth & decided).sum(axis=0)
-    rejections = (~truth & ~decided).sum(axis=0)
-    right = np.stack([rejections, hits], axis=1).astype(np.float64)
-    predicted = np.stack([(~decided).sum(axis=0), decided.sum(axis=0)], axis=1).astype(np.float64)
-    paid = None
-    if costs is not None:
-        wrong = sizes - right
-        paid = right[:, 0] * costs[:, 0, 0] + wrong[:, 0] * costs[:, 0, 1]
-        paid = paid + right[:, 1] * costs[:, 1, 1] + wrong[:, 1] * costs[:, 1, 0]
-    return Tables(right, predicted, sizes, paid)
-
-
-def _moves(metric: Metric, tables: Tables, costs: np.ndarray | None) -> np.ndarray:
-    """Return what one more sample does to the loss of each label, [K, 2, 2]: true, then decided.
-
-    Two classes have but four kinds of samples, so no slopes are needed. They would not do: Matthews'
-    correlation of a label that is never predicted has none.
-    """
-    here = metric.loss(tables)
-    moves = np.empty((len(here), 2, 2))
-    for true in (0, 1):
-        for decided in (0, 1):
-            one = np.zeros((3, 2))
-            one[0, true] = true == decided
-            one[1, decided] = 1
-            one[2, true] = 1
-            paid = None
-            if costs is not None and tables.paid is not None:
-                paid = tables.paid + costs[:, true, decided]
-            more = Tables(
-                tables.right + one[0], tables.predicted + one[1], tables.sizes + one[2], paid
-            )
-            moves[:, true, decided] = metric.loss(more) - here
-    return moves
-
-
-def _turns(moves: np.ndarray) -> np.ndarray:
-    """Return how much a loss moves if a sample turns from wrong to right, without and with it, [K, 2]."""
-    without = np.abs(moves[:, 0, 1] - moves[:, 0, 0])
-    with_it = np.abs(moves[:, 1, 0] - moves[:, 1, 1])
-    return np.stack([without, with_it], axis=1)

@@ -27,7 +27,7 @@ from ..core.samples import Given
 from ..core.tuned import Tuned
 from ..io import arrays
 from ..labels.check import check_label_scores, check_label_table
-from ..labels.tune_labels import judge_labels
+from ..labels.judge import judge_labels
 from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..support.arrays import Array, as_array

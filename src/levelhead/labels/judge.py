@@ -1,0 +1,150 @@
+"""What decisions on several labels are worth: the gain of each label, their mean, and how certain it is.
+
+Every label is two classes, the samples without it and those with it, so that `Tables` [K, 2] and
+every `Metric` serve as they are. `judge` compares two decisions on the same samples; `judge_labels`
+does so for a choice and samples that it was not made on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..core.evidence import Evidence
+from ..core.metrics import Metric, Tables
+from ..core.tuned import Tuned
+from .check import DEFAULT_METRIC, check_label_metric
+
+
+def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
+    """Return a choice with the evidence of samples that it was not made on.
+
+    Args:
+        tuned: what `tune_labels` returned.
+        scores: [N, K], as `check_label_scores` returns them.
+        truth: [N, K], as `check_label_table` does.
+    """
+    metric: str | Metric = DEFAULT_METRIC
+    level = 0.95
+    warnings = tuned.warnings
+    if tuned.evidence is not None:
+        level = tuned.evidence.level
+        if tuned.evidence.after.paid is None:
+            metric = tuned.evidence.metric
+        else:
+            note = f"costs are not kept with a choice, so these samples are judged by {metric}"
+            warnings = (*warnings, note)
+    of_label, _ = check_label_metric(metric, None, tuned.classes)
+    after = tuned.adjustment.scores(scores) > 0
+    evidence = judge(truth, scores > 0, after, of_label, None, level)
+    return replace(tuned, evidence=evidence, warnings=warnings)
+
+
+def has_both(truth: np.ndarray) -> np.ndarray:
+    """Return which labels have samples with them and samples without, [K], of labels [N, K]."""
+    positives = truth.sum(axis=0)
+    return (positives > 0) & (positives < len(truth))
+
+
+def judge(
+    truth: np.ndarray,
+    before: np.ndarray,
+    after: np.ndarray,
+    metric: Metric,
+    costs: np.ndarray | None,
+    level: float,
+) -> Evidence:
+    """Compare decisions [N, K] before and after, label by label, and average over the labels.
+
+    Args:
+        truth: [N, K] bool, which samples have which labels.
+        before, after: [N, K] bool, what is decided.
+        metric: a loss of two classes, without and with the label.
+        costs: [K, 2, 2], row true, column decided, where the metric is a cost.
+        level: of the interval.
+
+    Returns:
+        The mean gain of the labels that have samples with them and without, and its standard error
+        by the influence of each sample.
+    """
+    tables_before = _count(truth, before, costs)
+    tables_after = _count(truth, after, costs)
+    usable = np.flatnonzero(has_both(truth))
+    gain = metric.loss(tables_before[usable]) - metric.loss(tables_after[usable])
+    usable_costs = None
+    if costs is not None:
+        usable_costs = costs[usable]
+    # What a sample does to the gain of each label, by whether it has the label and what is decided.
+    moves_before = _moves(metric, tables_before[usable], usable_costs)
+    moves_after = _moves(metric, tables_after[usable], usable_costs)
+    every = np.arange(len(usable))
+    true = truth[:, usable].astype(np.int64)
+    moved = moves_before[every, true, before[:, usable].astype(np.int64)]
+    moved = moved - moves_after[every, true, after[:, usable].astype(np.int64)]
+    # A sample counts in all its labels at once, and its labels are alike: its influences are added up
+    # over the labels before they are squared.
+    influence = moved.sum(axis=1)
+    variance = ((influence - influence.mean()) ** 2).sum()
+    # Few samples that agree do not make a label certain: those without it, and those with it, are
+    # taken to have one more that gains as much as a sample can, and one that loses as much.
+    turns = (_turns(moves_before) + _turns(moves_after)) / 2
+    turns[(before == after)[:, usable].all(axis=0)] = 0.0  # these gain nothing for certain
+    sizes = tables_before.sizes[usable]
+    variance += (2 * turns**2 * sizes / (sizes + 2)).sum()
+    return Evidence(
+        metric=metric,
+        before=tables_before,
+        after=tables_after,
+        gain=float(gain.mean()),
+        standard_error=float(np.sqrt(variance)) / len(usable),
+        changed=int((before != after).sum()),
+        n=before.size,
+        level=level,
+    )
+
+
+def _count(truth: np.ndarray, decided: np.ndarray, costs: np.ndarray | None) -> Tables:
+    """Return tables [K, 2] of decisions [N, K], of the samples without each label and with it."""
+    sizes = np.stack([(~truth).sum(axis=0), truth.sum(axis=0)], axis=1).astype(np.float64)
+    hits = (truth & decided).sum(axis=0)
+    rejections = (~truth & ~decided).sum(axis=0)
+    right = np.stack([rejections, hits], axis=1).astype(np.float64)
+    predicted = np.stack([(~decided).sum(axis=0), decided.sum(axis=0)], axis=1).astype(np.float64)
+    paid = None
+    if costs is not None:
+        wrong = sizes - right
+        paid = right[:, 0] * costs[:, 0, 0] + wrong[:, 0] * costs[:, 0, 1]
+        paid = paid + right[:, 1] * costs[:, 1, 1] + wrong[:, 1] * costs[:, 1, 0]
+    return Tables(right, predicted, sizes, paid)
+
+
+def _moves(metric: Metric, tables: Tables, costs: np.ndarray | None) -> np.ndarray:
+    """Return what one more sample does to the loss of each label, [K, 2, 2]: true, then decided.
+
+    Two classes have but four kinds of samples, so no slopes are needed. They would not do: Matthews'
+    correlation of a label that is never predicted has none.
+    """
+    here = metric.loss(tables)
+    moves = np.empty((len(here), 2, 2))
+    for true in (0, 1):
+        for decided in (0, 1):
+            # One more sample of this kind, in every column of the tables that counts it.
+            right = tables.right.copy()
+            right[:, true] += true == decided
+            predicted = tables.predicted.copy()
+            predicted[:, decided] += 1
+            sizes = tables.sizes.copy()
+            sizes[:, true] += 1
+            paid = None
+            if costs is not None and tables.paid is not None:
+                paid = tables.paid + costs[:, true, decided]
+            moves[:, true, decided] = metric.loss(Tables(right, predicted, sizes, paid)) - here
+    return moves
+
+
+def _turns(moves: np.ndarray) -> np.ndarray:
+    """Return how much a loss moves if a sample turns from wrong to right, without and with it, [K, 2]."""
+    without = np.abs(moves[:, 0, 1] - moves[:, 0, 0])
+    with_it = np.abs(moves[:, 1, 0] - moves[:, 1, 1])
+    return np.stack([without, with_it], axis=1)
