@@ -1,5 +1,6 @@
 """What imbalance does to a head and its features, as angles and lengths: the quantities that the paper draws."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,7 @@ def centers(features: Array, labels: Array, classes: int) -> np.ndarray:
     """
     unit = _unit(to_numpy(features).astype(np.float64))
     labels = check_labels(labels, classes)
+    # The sum points where the mean does, and only the direction is asked for.
     total = np.zeros((classes, unit.shape[1]))
     np.add.at(total, labels, unit)
     total[np.bincount(labels, minlength=classes) == 0] = np.nan
@@ -58,16 +60,13 @@ def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
     """
     labels = check_labels(labels, classes)
     middle = centers(features, labels, classes)
-    cosine = np.clip(
-        (_unit(to_numpy(features).astype(np.float64)) * middle[labels]).sum(axis=1), -1, 1
-    )
+    unit = _unit(to_numpy(features).astype(np.float64))
+    # Rounding may carry a cosine past 1, which has no angle.
+    cosine = np.clip((unit * middle[labels]).sum(axis=1), -1, 1)
     square = np.degrees(np.arccos(cosine)) ** 2
     n = np.bincount(labels, minlength=classes)
-    return np.sqrt(
-        np.divide(
-            np.bincount(labels, square, classes), n, out=np.full(classes, np.nan), where=n > 0
-        )
-    )
+    total = np.bincount(labels, square, classes)
+    return np.sqrt(np.divide(total, n, out=np.full(classes, np.nan), where=n > 0))
 
 
 def center_gap(train: tuple[Array, Array], test: tuple[Array, Array], classes: int) -> np.ndarray:
@@ -92,7 +91,8 @@ def boundary_angles(head: Head, i: int, j: int) -> tuple[float, float]:
     length = np.linalg.norm(a)
     other = np.linalg.norm(b)
     between = np.arccos(np.clip(a @ b / (length * other), -1, 1))
-    # |a| cos(t) = |b| cos(between - t)
+    # On the boundary, at an angle t from a, both scores are equal: |a| cos(t) = |b| cos(between - t). Expanded, that is
+    # tan(t) = (|a| - |b| cos(between)) / (|b| sin(between)).
     angle = np.arctan2(length - other * np.cos(between), other * np.sin(between))
     return float(np.degrees(angle)), float(np.degrees(between - angle))
 
@@ -102,10 +102,10 @@ class Oracle:
     """A head fitted to the features it is judged on, its error there, and how far from converged it is."""
 
     head: Head
-    error: float
-    loss: float
-    gradient: float
-    steps: int
+    error: float  # on these features, a share
+    loss: float  # mean cross entropy, with the decay
+    gradient: float  # largest entry of its slope, in absolute value
+    steps: int  # taken
 
 
 def oracle_head(
@@ -140,12 +140,14 @@ def oracle_head(
     rows = np.arange(len(y))
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the loss and its slope, both in float64, at weights [K * d]."""
         w = flat.reshape(weight.shape)
         scores = x @ w.T
-        scores -= scores.max(axis=1, keepdims=True)
+        scores -= scores.max(axis=1, keepdims=True)  # so that no exponential overflows
         probability = np.exp(scores)
         total = probability.sum(axis=1, keepdims=True)
         value = (np.log(total[:, 0]) - scores[rows, y]).mean() + decay / 2 * (flat @ flat)
+        # The slope by the scores is the softmax minus 1 at the label.
         probability /= total
         probability[rows, y] -= 1
         return float(value), (probability.T @ x / len(y) + decay * w).ravel()
@@ -158,15 +160,30 @@ def oracle_head(
     )
 
 
-def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20):
-    """Minimize by two-loop recursion with a backtracking line search (Nocedal and Wright, Algorithms 7.4 and 3.1)."""
+def _lbfgs(
+    loss: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    at: np.ndarray,
+    steps: int,
+    tolerance: float,
+    memory: int = 20,
+) -> tuple[np.ndarray, float, np.ndarray, int]:
+    """Minimize by two-loop recursion with a backtracking line search (Nocedal and Wright, Algorithms 7.4 and 3.1).
+
+    By hand, although scipy has one: records hold its numbers, down to the steps it took.
+
+    Returns:
+        Where it ended, the loss and its slope there, and how many steps it took.
+    """
     value, gradient = loss(at)
+    # Of the last steps: by how much the place and the slope changed, and 1 over the product of the two.
     pairs: list[tuple[np.ndarray, np.ndarray, float]] = []
     step = 0
     for step in range(1, steps + 1):
         if np.abs(gradient).max() <= tolerance:
             return at, value, gradient, step - 1
-        direction, alphas = gradient.copy(), []
+        # The slope times an approximation of the inverse Hessian, from the newest pair to the oldest and back.
+        direction = gradient.copy()
+        alphas = []
         for s, z, rho in reversed(pairs):
             alphas.append(rho * (s @ direction))
             direction -= alphas[-1] * z
@@ -175,6 +192,8 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
             direction *= 1 / (rho * (z @ z))
         for (s, z, rho), alpha in zip(pairs, reversed(alphas), strict=True):
             direction += s * (alpha - rho * (z @ direction))
+        # Half the length until the loss falls by enough (Armijo). The first direction is the slope itself, whose length
+        # says nothing about how far to go.
         slope = -(gradient @ direction)
         length = 1.0
         if not pairs:
@@ -185,9 +204,10 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
             if new_value <= value + 1e-4 * length * slope or length < 1e-12:
                 break
             length /= 2
-        s, z = new - at, new_gradient - gradient
-        if s @ z > 1e-12 * (z @ z):
-            pairs = [*pairs[-(memory - 1) :], (s, z, 1 / (s @ z))]
+        s = new - at
+        z = new_gradient - gradient
+        if s @ z > 1e-12 * (z @ z):  # else the approximation would no longer be positive
+            pairs = [*pairs[-(memory - 1) :], (s, z, 1 / float(s @ z))]
         if length < 1e-12:
             break
         at, value, gradient = new, new_value, new_gradient
@@ -195,6 +215,7 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
+    """Return rows of length 1; zeros stay zeros, NaN stays NaN."""
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     if not np.isnan(norms).any():
         return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)

@@ -1,4 +1,8 @@
-"""The adjustments of one trained network, each chosen on the network's own hold-out."""
+"""The adjustments of one trained network, for its record: chosen on its hold-out, on test, or without labels.
+
+For rules of one strength everything is read from the exact path of the test error over that strength. In records the
+strength is called gamma for every rule.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -17,6 +21,7 @@ from ..lab.snapshot import Snapshot
 from ..runs.evaluate import held_out
 from . import geometry
 
+# The strengths that records try, by rule. For tau and the shift 1 is what theory asks for, so that 4 is far enough.
 RANGES: dict[str, tuple[float, float]] = {
     Rescale.name: (0.0, 2.0),
     Tau.name: (0.0, 4.0),
@@ -46,6 +51,7 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what a record has of the shift: its best strength on test, that without labels, and the whole curve."""
     path = path_on_test(snapshot, Shift.name)
     matched = tune_unlabelled(
         snapshot.logits("test"), counts=snapshot.counts, rule=rule_on(snapshot, Shift.name)
@@ -64,6 +70,7 @@ def rule_on(snapshot: Snapshot, name: str) -> OneStrength:
 
 
 def path_on_test(snapshot: Snapshot, rule: str = Rescale.name) -> GammaPath:
+    """Return the exact path of the test error over the strength of a rule."""
     return gamma_path(
         snapshot.logits("test"),
         snapshot.labels["test"],
@@ -73,6 +80,7 @@ def path_on_test(snapshot: Snapshot, rule: str = Rescale.name) -> GammaPath:
 
 
 def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
+    """Return a strength and both errors there, rounded as in all records."""
     point = path.at(float(strength))
     return {
         "gamma": round(float(strength), 4),
@@ -82,6 +90,10 @@ def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
 
 
 def nearest_mean_error(snapshot: Snapshot) -> float:
+    """Return the test error of a head whose weight vectors are the directions of the training features' means.
+
+    All have length 1, so that each sample goes to the class with the nearest direction.
+    """
     means = geometry.centers(
         snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes
     )
@@ -93,14 +105,14 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
     """Return the test error of a head fitted to the test features; None if it has more weights than images."""
     if snapshot.head.weight.size > len(snapshot.labels["test"]):
         return None
-    found = geometry.oracle_head(
+    oracle = geometry.oracle_head(
         snapshot.features["test"], snapshot.labels["test"], snapshot.head.classes
     )
     return {
-        "error": round(found.error, 6),
-        "loss": round(found.loss, 6),
-        "gradient": float(f"{found.gradient:.1e}"),
-        "steps": found.steps,
+        "error": round(oracle.error, 6),
+        "loss": round(oracle.loss, 6),
+        "gradient": float(f"{oracle.gradient:.1e}"),
+        "steps": oracle.steps,
     }
 
 

@@ -1,10 +1,15 @@
-"""One trained network as a compact record: what the tables and figures read, and nothing else."""
+"""One trained network as a compact record: what the tables and figures read, and nothing else.
+
+`reproduce.keep_record` calls `make_record` for each network as soon as it is trained. What a record has is in
+`record_fields`; adjustments of the network, and what its hold-out chooses, are computed in `post_hoc`.
+"""
 
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from levelhead.core import measure
 from levelhead.core.rules import Rescale, Shift
@@ -21,11 +26,19 @@ SHIPPED_COLUMN = "cifar10:100"
 def make_record(
     snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
 ) -> dict[str, Any]:
-    """Return the record of one run, at most 20 KB as JSON, `facts` first; `top` is a k for top-k errors."""
+    """Return the record of one run, at most 20 KB as JSON.
+
+    Args:
+        snapshot: the trained head, and the features of each split.
+        log: of the run, a row for each epoch.
+        facts: what is known of the run without its numbers; they come first.
+        top: a k for top-k errors; None for none.
+    """
     labels = snapshot.labels["test"]
     logits = snapshot.logits("test")
     path = post_hoc.path_on_test(snapshot)
-    best, zero = path.best("error"), path.at(0.0)
+    best = path.best("error")
+    zero = path.at(0.0)
     matched = tune_unlabelled(logits, counts=snapshot.counts, rule=Rescale.name)
     held_out = nearest_mean = top_errors = None
     if "held-out" in snapshot.labels:
@@ -69,27 +82,30 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 
 def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
-    paths = {
-        method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")
-    }
-    return {method: Snapshot.load(path) for method, path in paths.items() if path.is_file()}
+    """Return those of both networks that are in a folder, by method."""
+    snapshots = {}
+    for method in ("baseline", "wvn"):
+        path = Path(folder) / f"cifar10-100-{method}.safetensors"
+        if path.is_file():
+            snapshots[method] = Snapshot.load(path)
+    return snapshots
 
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:
     """Return the spread of each class's features in each split and, with the training set, the angle of its centers."""
     classes = snapshot.head.classes
-    found: dict[str, Any] = {}
+    angles: dict[str, Any] = {}
     splits = {}
     for name in ("train", "test"):
         if name in snapshot.labels:
             features = snapshot.features[name]
             labels = snapshot.labels[name]
             splits[name] = (features, labels)
-            found[f"sigma_{name}"] = _list(geometry.angular_sigma(features, labels, classes), 2)
+            angles[f"sigma_{name}"] = _list(geometry.angular_sigma(features, labels, classes), 2)
     if "train" in splits:
         gap = geometry.center_gap(splits["train"], splits["test"], classes)
-        found["center_gap"] = _list(gap, 2)
-    return found
+        angles["center_gap"] = _list(gap, 2)
+    return angles
 
 
 def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> dict[str, Any]:
@@ -129,5 +145,12 @@ def _share(value: float) -> float:
     return round(float(value), 6)
 
 
-def _list(values: Any, digits: int = 4) -> list[float | None]:
-    return [None if np.isnan(x) else round(float(x), digits) for x in np.asarray(values)]
+def _list(values: ArrayLike, digits: int = 4) -> list[float | None]:
+    """Return numbers for JSON, which has no NaN: None for a class without samples."""
+    numbers: list[float | None] = []
+    for value in np.asarray(values):
+        if np.isnan(value):
+            numbers.append(None)
+        else:
+            numbers.append(round(float(value), digits))
+    return numbers
