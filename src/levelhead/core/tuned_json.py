@@ -1,4 +1,11 @@
-"""tuned.json: what was chosen, the head it is for, and the files it was chosen on."""
+"""tuned.json: what was chosen, what it is worth, and the files it was chosen on.
+
+`to_dict` writes a `Tuned` as plain values. `from_dict` reads them back, and trusts nothing: a file may have
+been edited by hand, or made to do harm. Entries that a type says all about are read by the dataclasses here
+(`_Numbers`, `_Judged`, `_Estimated`, `_Sources`), whose `record_from` names an entry that is missing or of
+another type. What must fit together is checked after that (`_check_numbers`). A flaw anywhere is one line
+that names the entry, such as ``evidence: before: right: expected finite numbers [3]``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +26,8 @@ from .priors import PriorEstimate
 from .rules import RULES
 
 FORMAT = "levelhead tuned 1"
-LARGEST_NUMBER = 1e200  # of any number in a file
+LARGEST_NUMBER = 1e200  # of any number in a file: products of larger ones would be infinite
+Json = Any  # what a JSON file holds, not checked yet
 _OLD = "an older levelhead wrote it, before its first release; tune again"
 
 
@@ -87,10 +95,10 @@ class _Sources:
             )
 
 
-def to_dict(tuned: Any) -> dict[str, Any]:
-    """Return a `Tuned` as JSON can hold it."""
+def to_dict(tuned: Any) -> dict[str, object]:
+    """Return a `Tuned` as JSON can hold it. (tuned.py imports this file, so its type is not named here.)"""
     adjustment = tuned.adjustment
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "format": FORMAT,
         "rule": tuned.rule,
         "strength": tuned.strength,
@@ -99,78 +107,66 @@ def to_dict(tuned: Any) -> dict[str, Any]:
         "smoothing": adjustment.smoothing,
         "counts": list(tuned.counts),
         "counted": tuned.counted,
-        "names": None if tuned.names is None else list(tuned.names),
+        "names": _as_list(tuned.names),
         "kind": tuned.kind,
         "chosen_on": tuned.chosen_on,
         "n": tuned.n,
         "temperature": tuned.temperature,
-        "target": None if tuned.target is None else list(tuned.target),
+        "target": _as_list(tuned.target),
         "floors": [asdict(floor) for floor in tuned.floors],
         "task": tuned.task,
         "background": tuned.background,
-        "reach": None if tuned.reach is None else list(tuned.reach),
+        "reach": _as_list(tuned.reach),
+        # These two follow from the evidence: they are for people and scripts, and not read back.
         "verdict": tuned.verdict,
         "worthwhile": tuned.worthwhile,
-        "evidence": None if tuned.evidence is None else tuned.evidence.to_dict(),
-        "prior": None if tuned.prior is None else tuned.prior.to_dict(),
+        "evidence": None,
+        "prior": None,
         "warnings": list(tuned.warnings),
     }
+    if tuned.evidence is not None:
+        content["evidence"] = tuned.evidence.to_dict()
+    if tuned.prior is not None:
+        content["prior"] = tuned.prior.to_dict()
     if tuned.sources is not None:
         content["sources"] = tuned.sources
     return content
 
 
-def from_dict(content: Any) -> dict[str, Any]:
-    """Return the fields of the `Tuned` that `to_dict` wrote, checked."""
+def _as_list(values: Sequence[object] | None) -> list[object] | None:
+    if values is None:
+        return None
+    return list(values)
+
+
+def from_dict(content: Json) -> dict[str, Any]:
+    """Return the fields of the `Tuned` that `to_dict` wrote, checked.
+
+    Raises:
+        LevelheadError: the entry that is missing or wrong, and what was expected.
+    """
     if not isinstance(content, dict):
         raise LevelheadError("not a JSON object")
     if content.get("format") != FORMAT:
-        known = {"gamma", "criterion"} & content.keys()
-        raise LevelheadError(_OLD if known else f"expected the format {FORMAT!r}")
-    given = {name: value for name, value in content.items() if value is not None}
-    numbers = record_from(_Numbers, given)
-    check_choice("rule", numbers.rule, RULES)
-    check_choice("task", numbers.task, ("multiclass", "multilabel"))
+        if {"gamma", "criterion"} & content.keys():
+            raise LevelheadError(_OLD)
+        raise LevelheadError(f"expected the format {FORMAT!r}")
+    # An entry that is null is as good as missing.
+    entries = {name: value for name, value in content.items() if value is not None}
+    numbers = record_from(_Numbers, entries)
+    _check_numbers(numbers)
     classes = len(numbers.scale)
-    for name in ("offset", "counts", "names", "target"):
-        values: tuple[Any, ...] | None = getattr(numbers, name)
-        unknown = values is None or (name == "counts" and not values)
-        if values is not None and not unknown and len(values) != classes:
-            expected = f"expected {classes}, one per class, got {len(values)}"
-            raise LevelheadError(expected, parameter=name)
-    for name in ("scale", "offset", "counts", "target", "reach"):
-        column = np.array(getattr(numbers, name) or ())
-        if not (np.isfinite(column).all() and (np.abs(column) < LARGEST_NUMBER).all()):
-            raise LevelheadError("expected finite numbers of a usual size", parameter=name)
-    if classes == 0 or min(numbers.scale) <= 0:
-        raise LevelheadError("expected positive numbers, one per class", parameter="scale")
-    least = 0
-    if numbers.task != "multilabel":
-        least = np.nextafter(0, 1)
-    if numbers.counts and min(numbers.counts) < least:
-        raise LevelheadError("expected positive numbers", parameter="counts")
-    for name in ("strength", "temperature", "smoothing"):
-        value = getattr(numbers, name)
-        if value is not None and not abs(value) < LARGEST_NUMBER:
-            raise LevelheadError(f"expected a number of a usual size, got {value}", parameter=name)
-    if numbers.temperature is not None and numbers.temperature <= 0:
-        raise LevelheadError("expected a number above 0", parameter="temperature")
-    if not 0 <= numbers.smoothing <= 1:
-        raise LevelheadError("expected a number from 0 to 1", parameter="smoothing")
-    if numbers.background is not None and not 0 <= numbers.background < classes:
-        raise LevelheadError(f"expected a class below {classes}", parameter="background")
+    shape: tuple[int, ...] = (classes,)
     if numbers.task == "multilabel":
         shape = (classes, 2)
-    else:
-        shape = (classes,)
-    sources = given.get("sources")
+    sources = entries.get("sources")
     if sources is not None:
         with in_file("sources"):
             record_from(_Sources, sources)
     return dict(  # noqa: C408, for the names of the fields
         rule=numbers.rule,
         adjustment=Adjustment(np.array(numbers.scale), np.array(numbers.offset), numbers.smoothing),
-        evidence=_evidence(given.get("evidence"), shape, numbers.target),
+        evidence=_evidence(entries.get("evidence"), shape, numbers.target),
         strength=numbers.strength,
         counts=numbers.counts,
         counted=numbers.counted,
@@ -180,20 +176,70 @@ def from_dict(content: Any) -> dict[str, Any]:
         n=numbers.n,
         temperature=numbers.temperature,
         target=numbers.target,
-        floors=_floors(given.get("floors", []), classes),
-        prior=_prior(given.get("prior"), classes),
+        floors=_floors(entries.get("floors", []), classes),
+        prior=_prior(entries.get("prior"), classes),
         warnings=numbers.warnings,
-        task=numbers.task,  # type: ignore[arg-type]
+        task=numbers.task,
         background=numbers.background,
         reach=numbers.reach,
         sources=sources,
     )
 
 
+def _check_numbers(numbers: _Numbers) -> None:
+    """Raise LevelheadError unless all numbers fit together, and could be those of a choice."""
+    check_choice("rule", numbers.rule, RULES)
+    check_choice("task", numbers.task, ("multiclass", "multilabel"))
+
+    # One number for each class, where there are some; counts need not be known.
+    classes = len(numbers.scale)
+    per_class: dict[str, Sequence[object] | None] = {
+        "offset": numbers.offset,
+        "counts": numbers.counts or None,
+        "names": numbers.names,
+        "target": numbers.target,
+    }
+    for name, values in per_class.items():
+        if values is not None and len(values) != classes:
+            expected = f"expected {classes}, one per class, got {len(values)}"
+            raise LevelheadError(expected, parameter=name)
+
+    # Finite, and small enough to be multiplied.
+    for name in ("scale", "offset", "counts", "target", "reach"):
+        column = np.array(getattr(numbers, name) or ())
+        if not (np.abs(column) < LARGEST_NUMBER).all():  # False for NaN, too
+            raise LevelheadError("expected finite numbers of a usual size", parameter=name)
+    for name in ("strength", "temperature", "smoothing"):
+        value = getattr(numbers, name)
+        if value is not None and not abs(value) < LARGEST_NUMBER:
+            raise LevelheadError(f"expected a number of a usual size, got {value}", parameter=name)
+
+    # Within the range of each.
+    if classes == 0 or min(numbers.scale) <= 0:
+        raise LevelheadError("expected positive numbers, one per class", parameter="scale")
+    if numbers.counts:
+        fewest = min(numbers.counts)
+        # A label of several may be one that no training sample has.
+        if fewest < 0 or (fewest == 0 and numbers.task != "multilabel"):
+            raise LevelheadError("expected positive numbers", parameter="counts")
+    if numbers.temperature is not None and numbers.temperature <= 0:
+        raise LevelheadError("expected a number above 0", parameter="temperature")
+    if not 0 <= numbers.smoothing <= 1:
+        raise LevelheadError("expected a number from 0 to 1", parameter="smoothing")
+    if numbers.background is not None and not 0 <= numbers.background < classes:
+        raise LevelheadError(f"expected a class below {classes}", parameter="background")
+
+
 def _evidence(
-    values: Any, shape: tuple[int, ...], target: Sequence[float] | None
+    values: Json, shape: tuple[int, ...], target: Sequence[float] | None
 ) -> Evidence | None:
-    """Return what was judged, with tables of a shape: [K], or [K, 2] of several labels."""
+    """Return what was judged; None if nothing was.
+
+    Args:
+        values: the entry `evidence`.
+        shape: of its tables: (K,), or (K, 2) of several labels.
+        target: [K], toward which the metric was measured.
+    """
     if values is None:
         return None
     with in_file("evidence"):
@@ -204,15 +250,12 @@ def _evidence(
             metric = metric.toward(np.array(target))
         if len(shape) > 1:
             metric = metric.for_labels()
-        tables = {}
-        for when in ("before", "after"):
-            with in_file(when):
-                tables[when] = _tables(values.get(when), shape)
-                metric.loss(tables[when])  # which says what is missing for it
+        before = _tables_at("before", values, shape, metric)
+        after = _tables_at("after", values, shape, metric)
     return Evidence(
         metric=metric,
-        before=tables["before"],
-        after=tables["after"],
+        before=before,
+        after=after,
         gain=judged.gain,
         standard_error=judged.standard_error,
         changed=judged.changed,
@@ -221,38 +264,45 @@ def _evidence(
     )
 
 
-def _tables(values: Any, shape: tuple[int, ...]) -> Tables:
-    if not isinstance(values, dict):
-        raise LevelheadError("not a JSON object")
-    columns: dict[str, np.ndarray] = {}
-    for name in ("right", "predicted", "sizes"):
-        columns[name] = _finite(values.get(name), shape, name)
-        if (columns[name] < 0).any():
-            raise LevelheadError("expected numbers of which none is negative", parameter=name)
-    paid = values.get("paid")
-    if paid is not None:  # a number, or one for each of several labels
-        paid = _finite(paid, shape[:-1], "paid")
-    return Tables(columns["right"], columns["predicted"], columns["sizes"], paid)
+def _tables_at(when: str, values: Json, shape: tuple[int, ...], metric: Metric) -> Tables:
+    """Return the tables of an entry, `before` or `after`, after checking that the metric can use them."""
+    with in_file(when):
+        entry = values.get(when)
+        if not isinstance(entry, dict):
+            raise LevelheadError("not a JSON object")
+        columns: dict[str, np.ndarray] = {}
+        for name in ("right", "predicted", "sizes"):
+            columns[name] = _finite(entry.get(name), shape, name)
+            if (columns[name] < 0).any():
+                raise LevelheadError("expected numbers of which none is negative", parameter=name)
+        paid = entry.get("paid")
+        if paid is not None:  # a number, or one for each of several labels
+            paid = _finite(paid, shape[:-1], "paid")
+        tables = Tables(columns["right"], columns["predicted"], columns["sizes"], paid)
+        metric.loss(tables)  # which says what is missing for it
+    return tables
 
 
-def _finite(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Return numbers of a shape in float64, after checking that they are numbers, finite and not huge."""
+def _finite(values: Json, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Return numbers in float64, after checking that they have a shape and are finite and not huge."""
     try:
-        found = np.array(values)
+        numbers = np.array(values)
     except ValueError:  # rows of different lengths
-        found = np.zeros(0)
-    whole = found.dtype.kind in "iuf" and found.shape == shape
-    if (
-        not whole or not (np.abs(found.astype(np.float64)) < LARGEST_NUMBER).all()
-    ):  # False for NaN, too
+        numbers = np.zeros(0)
+    usable = numbers.dtype.kind in "iuf" and numbers.shape == shape
+    if usable:
+        numbers = numbers.astype(np.float64)
+        usable = bool((np.abs(numbers) < LARGEST_NUMBER).all())  # False for NaN, too
+    if not usable:
         expected = "expected a finite number"
         if shape:
             expected = f"expected finite numbers {list(shape)}"
         raise LevelheadError(expected, parameter=name)
-    return found.astype(np.float64)
+    return numbers
 
 
-def _floors(values: Any, classes: int) -> tuple[Floor, ...]:
+def _floors(values: Json, classes: int) -> tuple[Floor, ...]:
+    """Return the floors of K classes, each within what a recall and a probability can be."""
     if not isinstance(values, list):
         raise LevelheadError(f"expected a list of objects, got {values!r}", parameter="floors")
     with in_file("floors"):
@@ -283,7 +333,7 @@ class _Estimated:
         convert_fields_(self)
 
 
-def _prior(values: Any, classes: int) -> PriorEstimate | None:
+def _prior(values: Json, classes: int) -> PriorEstimate | None:
     """Return the shares that a target was estimated to be."""
     if values is None:
         return None
