@@ -12,10 +12,10 @@ from levelhead.cli.common import (
     check_outputs,
     echo,
     example,
-    options_of,
     show,
     typed_command,
 )
+from levelhead.cli.errors import options_of
 from levelhead.cli.options import Force, Json, Page
 from levelhead.cli.words import RULES_HERE, WithWords, complete_rule
 from levelhead.support.errors import LevelheadError

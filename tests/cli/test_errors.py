@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from typer.main import get_command
 
 from levelhead import cli
-from levelhead.cli.common import in_cli_words, options_of
+from levelhead.cli.errors import in_cli_words, options_of
 from levelhead.support.errors import Advice, LevelheadError
 
 COUNTS = [400, 100, 25, 4]

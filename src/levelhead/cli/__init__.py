@@ -1,10 +1,14 @@
 """The command line: parse, call one function, print. Heavy imports wait until a command needs them.
 
+`main` runs one command: it imports all of them, which is cheap, and has typer parse what was typed.
+A command imports the library only when it is called. What it raises ends in one line and an exit
+status.
+
 models: commands for a model's file: inspect, adjust, undo
 tune, compare, apply, report: commands for its scores, one each
 options: what several commands take
 scores, choosing: what the options of commands for scores say to the library; the ways to choose
-common, words: the app, and what all commands share; the words of --metric and --rule
+common, errors, words: the app, and what all commands share; errors in their words; those of --metric and --rule
 """
 
 import os
@@ -46,13 +50,15 @@ def main() -> None:
 
 
 def _run() -> int:
+    """Run the command that was typed, report what it raises, and return the exit status."""
     if len(sys.argv) > 2 and sys.argv[1] in WRITERS:
         # Before anything else is imported, as it takes longest of all.
         begin_early_digest(*sys.argv[1:])
     import typer
 
     app = __getattr__("app")
-    from .common import EXPECTED, NothingToGain, check_words, message_for, say
+    from .common import say
+    from .errors import EXPECTED, NothingToGain, check_words, message_for
 
     try:
         check_words(sys.argv[1:])
@@ -70,7 +76,11 @@ def _run() -> int:
 
 
 def begin_early_digest(command: str, *words: str) -> None:
-    """Begin the sha256 that `adjust` or `undo` will need of the first large file among its arguments."""
+    """Begin the sha256 that `adjust` or `undo` will need of the first large file among its arguments.
+
+    It runs in a thread while the rest is imported. Whatever goes wrong here is left for the command
+    itself to report.
+    """
     from contextlib import suppress
     from pathlib import Path
 
@@ -79,6 +89,7 @@ def begin_early_digest(command: str, *words: str) -> None:
     for before, word in zip(("", *words), words, strict=False):
         path = Path(word)
         with suppress(OSError, ValueError):
+            # What follows an option is not the model.
             if before.startswith("-") or not path.is_file() or path.stat().st_size < LARGE_INPUT:
                 continue
             edits = []

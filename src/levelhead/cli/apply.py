@@ -1,16 +1,20 @@
-"""`levelhead apply`: adjust the scores of a model, where its own file cannot be."""
+"""`levelhead apply`: adjust the scores of a model, where its own file cannot be.
+
+Scores are read a part at a time (`read_parts`), adjusted (`adjusted_parts`) and written at once
+(`write_applied`), so a file may be larger than the memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Argument, Option
 
 from ..support.errors import LevelheadError
-from .common import app, check_gain, check_outputs, example, show
+from .common import app, check_outputs, example, read_choice, show
 from .options import Anyway, Force, Json
 
 PART = 1 << 20  # numbers that are read and written at once
@@ -59,34 +63,38 @@ def apply(
     Other columns of a table, such as ids, are copied, and a file may be larger than the memory: it is read and
     written in parts. If the choice gains nothing, nothing is written and the exit status is 3.
     """
-    from ..core.tuned import tuned_of
     from ..core.tuned_checks import check_classes
     from ..io.parts import read_parts
 
     check_outputs(out=out, labels_out=labels_out, force=force, inputs=(scores, tuned))
-    choice = tuned_of(tuned)
-    if not anyway:
-        check_gain(choice, tuned)
+    choice = read_choice(tuned, anyway=anyway)
     if out is None and labels_out is None:
         raise LevelheadError("expected a file to write, or one for --labels-out", parameter="out")
     if proba:
         check_calibrated(choice, tuned, out)
     read = read_parts(scores, choice.classes, choice.names, size=PART)
     check_classes(choice, read.classes, read.names, where=str(scores))
-    rows, changed = write_applied(choice, read, out, labels_out, proba=proba, new=not force)
+    counted = write_applied(choice, read, out, labels_out, proba=proba, new=not force)
     written = [str(path) for path in (out, labels_out) if path is not None]
-    result = {"scores": str(scores), "written": written, "rows": rows, "changed": changed}
-    text = f"{scores} -> {', '.join(written)}: {rows} rows, {changed} with another prediction"
-    show(result, text, as_json)
+    text = f"{scores} -> {', '.join(written)}: {counted.rows} rows"
+    result = {"scores": str(scores), "written": written, **counted._asdict()}
+    show(result, f"{text}, {counted.changed} with another prediction", as_json)
 
 
 def check_calibrated(tuned: Tuned, path: Path, out: Path | None) -> None:
-    """Raise LevelheadError unless probabilities can be written, and are to be."""
+    """Raise LevelheadError unless there is a file for probabilities, and a temperature to make them."""
     if out is None:
         raise LevelheadError("expected a file to write them into: -o", parameter="proba")
     if tuned.temperature is None:
         reason = f"{path} has no temperature: only labels can tell what is calibrated"
         raise LevelheadError(f"{reason}; tune with labels", parameter="proba")
+
+
+class Counted(NamedTuple):
+    """How many rows were written, and how many of them are predicted as another class than before."""
+
+    rows: int
+    changed: int
 
 
 def write_applied(
@@ -97,8 +105,8 @@ def write_applied(
     *,
     proba: bool,
     new: bool,
-) -> tuple[int, int]:
-    """Write adjusted scores and predicted classes; return how many rows there are, and how many changed."""
+) -> Counted:
+    """Write adjusted scores, or probabilities, and predicted classes, each where a file is given."""
     import numpy as np
 
     from ..io.parts_written import write_parts
@@ -108,14 +116,18 @@ def write_applied(
         titles = [f"score_{i}" for i in range(tuned.classes)]
     else:
         titles = list(names)
-    rows = changed = 0
+    label_titles = ["predicted"]
+    if tuned.multilabel:  # a column for each label says whether it is there
+        label_titles = titles
+    rows = 0
+    changed = 0
+    # Each file appears when all of it is written, at the end of the block.
     with ExitStack() as files:
-        # Of several labels, a column for each says whether it is there.
-        label_titles = titles if tuned.multilabel else ["predicted"]
-        to_scores = to_labels = None
+        to_scores = None
         if out is not None:
             key = "probabilities" if proba else "scores"
             to_scores = files.enter_context(write_parts(out, key=key, titles=titles, new=new))
+        to_labels = None
         if labels_out is not None:
             to_labels = files.enter_context(
                 write_parts(labels_out, key="labels", titles=label_titles, new=new)
@@ -126,12 +138,15 @@ def write_applied(
             rows += len(adjusted)
             changed += int((predicted != before).reshape(len(adjusted), -1).any(axis=1).sum())
             if to_scores is not None:
-                to_scores.write(probabilities(tuned, adjusted) if proba else adjusted, part.others)
+                values = adjusted
+                if proba:
+                    values = probabilities(tuned, adjusted)
+                to_scores.write(values, part.others)
             if to_labels is not None:
                 if names is not None and not tuned.multilabel:
                     predicted = np.array(names)[predicted]
                 to_labels.write(predicted, part.others)
-    return rows, changed
+    return Counted(rows, changed)
 
 
 def adjusted_parts(tuned: Tuned, read: ScoreParts) -> Iterator[tuple[Part, np.ndarray]]:
@@ -150,17 +165,17 @@ def adjusted_parts(tuned: Tuned, read: ScoreParts) -> Iterator[tuple[Part, np.nd
         yield part, adjusted
 
 
-def predictions(tuned: Tuned, scores: np.ndarray, *, plain: bool = False) -> Any:
+def predictions(tuned: Tuned, scores: np.ndarray, *, plain: bool = False) -> np.ndarray:
     """Return the predicted class of each row, [n]; or of several labels, whether each is there, [n, K].
 
     Plain scores, which nothing was done to, may be probabilities.
     """
     if not tuned.multilabel:
         return scores.argmax(axis=1)
-    least = 0.0
+    threshold = 0.0
     if plain and tuned.kind == "probabilities":
-        least = 0.5
-    return (scores > least).astype("int8")
+        threshold = 0.5
+    return (scores > threshold).astype("int8")
 
 
 def probabilities(tuned: Tuned, scores: np.ndarray) -> np.ndarray:

@@ -1,13 +1,14 @@
-"""The app, options of several commands, how commands print, checks of outputs, and errors in the words of a command."""
+"""What all commands share: the app they add themselves to, how they print, and checks of their outputs."""
+
+from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -15,16 +16,15 @@ from typer.core import TyperGroup
 
 from .._version import __version__
 from ..support.errors import LevelheadError, visible
-from ..support.extras import message_for_missing
+from .errors import NothingToGain
+
+if TYPE_CHECKING:
+    from ..core.tuned import Tuned
 
 GROUPS: dict[str, tuple[str, ...]] = {  # of commands, each in the order of their use
     "Your model": ("inspect", "adjust", "undo"),
     "Your scores": ("tune", "compare", "apply", "report"),
 }
-UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
-# Reported in one line; any other error is a bug of ours.
-EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
-OTHER_NAMES = {"rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
 STARTS = [  # what to type first: paragraphs of the help that click does not wrap
     """\b
 With a model of your own, its logits on held-out samples, and their labels:
@@ -35,22 +35,17 @@ With a model of your own, its logits on held-out samples, and their labels:
 MORE_HELP = "levelhead COMMAND --help explains each option and shows an example."
 
 
-class NothingToGain(Exception):
-    """A choice that is not worthwhile, which nothing is done with: exit status 3."""
-
-
-def check_gain(tuned: Any, path: Path) -> None:
-    """Raise NothingToGain if a choice, which is in a file, is known not to be worth applying."""
-    if tuned.worthwhile is False:
-        reason = f"{path}: nothing to gain: {tuned.change_text()}: {tuned.verdict_text()}"
-        raise NothingToGain(f"{reason}; nothing is written; pass --anyway to go on")
+# ---- The app -----------------------------------------------------------------------------------
 
 
 class Grouped(TyperGroup):
-    """The commands, listed in groups."""
+    """The commands, listed in groups. Contexts and formatters are click's, which typer does not export."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for names in GROUPS.values() for name in names]
+        names = []
+        for group in GROUPS.values():
+            names += group
+        return names
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         room = formatter.width - 6 - max(map(len, self.commands))
@@ -105,13 +100,29 @@ def example(*lines: str) -> str:
     return "\b\n" + "\n".join(["Example:", *(f"  levelhead {line}" for line in lines)])
 
 
-def show(result: Any, text: str, as_json: bool) -> None:
-    """Print the result of a command, a dict or a record: JSON for programs, text for people."""
-    if as_json and not isinstance(result, dict):
-        from ..support.fields import to_plain
+def typed_command() -> str:
+    """Return the command as it was typed, for the last lines of a page."""
+    return shlex.join(["levelhead", *sys.argv[1:]])
 
-        result = to_plain(result)
-    echo(json.dumps(result, indent=2) if as_json else text)
+
+# ---- What is printed ---------------------------------------------------------------------------
+
+
+def show(result: object, text: str, as_json: bool) -> None:
+    """Print the result of a command on stdout.
+
+    Args:
+        result: a dict or a record (a dataclass), printed as JSON for programs.
+        text: the same for people.
+        as_json: which of the two to print.
+    """
+    if as_json:
+        if not isinstance(result, dict):
+            from ..support.fields import to_plain
+
+            result = to_plain(result)
+        text = json.dumps(result, indent=2)
+    echo(text)
 
 
 def say(line: str) -> None:
@@ -124,17 +135,23 @@ def echo(text: str, *, err: bool = False) -> None:
     typer.echo("\n".join(map(visible, text.split("\n"))), err=err)
 
 
-def check_words(words: Sequence[str]) -> None:
-    """Raise LevelheadError if a word that was typed has a line break: the name of a file would forge a line."""
-    for word in words:
-        if word.splitlines() not in ([], [word]):
-            expected = "expected names of files and values on one line each"
-            raise LevelheadError(f"{expected}, got {visible(word)}; rename the file")
+# ---- Before anything is done -------------------------------------------------------------------
 
 
-def typed_command() -> str:
-    """Return the command as it was typed, for the last lines of a page."""
-    return shlex.join(["levelhead", *sys.argv[1:]])
+def read_choice(path: Path, *, anyway: bool) -> Tuned:
+    """Return the choice of a file; raise NothingToGain if it is known not to be worth applying.
+
+    Args:
+        path: of what `levelhead tune` wrote.
+        anyway: whether it is to be applied all the same.
+    """
+    from ..core.tuned import tuned_of
+
+    tuned = tuned_of(path)
+    if tuned.worthwhile is False and not anyway:
+        reason = f"{path}: nothing to gain: {tuned.change_text()}: {tuned.verdict_text()}"
+        raise NothingToGain(f"{reason}; nothing is written; pass --anyway to go on")
+    return tuned
 
 
 def check_outputs(
@@ -146,7 +163,13 @@ def check_outputs(
     force: bool = False,
     inputs: Sequence[Path | None] = (),
 ) -> None:
-    """Check that every output can be written and that none replaces an input, or another file without --force."""
+    """Check that every output can be written, so that no work is done for nothing.
+
+    Args:
+        out, labels_out, plot, page: what a command is asked to write.
+        force: whether files that exist may be replaced.
+        inputs: what it reads, which is never replaced; words that are no files are left out.
+    """
     from ..io import arrays
     from ..show.plot import check_picture
     from ..support import atomic
@@ -175,57 +198,3 @@ def check_outputs(
         raise LevelheadError(f"{page}: expected a page that ends in .html")
     if plot is not None:
         check_picture(plot)
-
-
-def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
-    """Return the line to print for an error of a command of the group; words were typed after `levelhead`."""
-    name = next((word for word in words if word in group.commands), "")
-    if isinstance(error, UsageError):
-        text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
-        # An older typer writes the names of arguments in capitals.
-        text = re.sub("^Missing argument '[A-Z_]+'", lambda found: found[0].lower(), text)
-        return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
-    if isinstance(error, ModuleNotFoundError):
-        missing = message_for_missing(error)
-        if missing is not None:
-            return missing
-    if isinstance(error, OSError) and error.strerror:
-        reason = error.strerror.lower()
-        if error.filename is None:
-            return reason
-        return f"{error.filename}: {reason}"
-    if isinstance(error, MemoryError):
-        reason = f" ({error})" if str(error) else ""
-        return f"not enough memory on this machine{reason}; give fewer samples, or free some memory"
-    if isinstance(error, LevelheadError):
-        return in_cli_words(error, options_of(group.commands[name]) if name else {})
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
-    """Return the message of an error in the words of a command, with its advice only if the command has that option."""
-    text = error.message
-    if error.parameter is not None:
-        text = f"{options.get(error.parameter, error.parameter)}: {text}"
-    text = " ".join(text.split())
-    if error.advice is None or error.advice.parameter not in options:
-        return text
-    parameter, value, effect = error.advice
-    if value is None:
-        option = options[parameter]
-    else:
-        option = f"{options[parameter]} {value}"
-    return f"{text}; pass {option} {effect}"
-
-
-def options_of(command: Any) -> dict[str, str]:
-    """Return {parameter: option} of a command, under the library's name for the parameter too."""
-    options = {
-        each.name: max(each.opts, key=len)
-        for each in command.params
-        if each.opts[0].startswith("-")
-    }
-    for name, option in OTHER_NAMES.items():
-        if option in options.values():
-            options[name] = option
-    return options

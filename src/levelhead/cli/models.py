@@ -1,4 +1,7 @@
-"""Commands for a model's file: inspect it, adjust it, undo that."""
+"""Commands for a model's file: inspect it, adjust it, undo that.
+
+Each calls one function of files/, and prints what that returns.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typer import Argument, Option
 from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
 from ..support.types import BiasPolicy, LabelTask
-from .common import app, check_gain, example, show
+from .common import app, example, read_choice, show
 from .options import COUNTS, Anyway, Background, Force, Json, Names
+from .scores import read_array, read_training_counts, refuse
 from .words import (
     FORMATS_HERE,
     RULES_WITH_STRENGTH_HERE,
@@ -22,7 +26,6 @@ from .words import (
 
 if TYPE_CHECKING:
     from ..core.rules import Rule
-    from ..core.tuned import Tuned
 
 Model = Annotated[
     Path,
@@ -59,11 +62,12 @@ def inspect(
     several layers could be the head, it lists them. No code in the file is run.
     """
     from ..files.inspect import inspect_file, inspection_text
-    from ..io.arrays import read_counts, read_names
+    from ..io.arrays import read_names
 
-    n = None if counts is None else read_counts(counts)
-    seen = inspect_file(model, counts=n, head=head, names=read_names(names))
-    show(seen, inspection_text(seen), as_json)
+    inspection = inspect_file(
+        model, counts=read_training_counts(counts), head=head, names=read_names(names)
+    )
+    show(inspection, inspection_text(inspection), as_json)
 
 
 @app.command(
@@ -125,25 +129,28 @@ def adjust(
     status is 3.
     """
     from ..files.model import adjust_file, adjusted_text
-    from ..io.arrays import read, read_counts, read_names
+    from ..io.arrays import read_names
 
-    chosen = what_to_do(model, tuned, rule, strength, counts)
-    if tuned is not None and not anyway:
-        check_gain(chosen, tuned)
+    if tuned is None:
+        choice = rule_to_apply(rule, strength)
+    else:
+        refuse(f"{tuned} says it; leave it out", rule=rule, strength=strength, counts=counts)
+        check_order(model, tuned)
+        choice = read_choice(tuned, anyway=anyway)
     with copy_progress(model) as bar:
         done = adjust_file(
             model,
             out,
-            chosen,
-            None if counts is None else read_counts(counts),
+            choice,
+            read_training_counts(counts),
             head=head,
             bias=bias,
             background=background,
             original=original,
             force=force,
             again=again,
-            logits=None if logits is None else read(logits),
-            features=None if features is None else read(features, wanted="features"),
+            logits=read_array(logits),
+            features=read_array(features, "features"),
             names=read_names(names),
             task=task,
             progress=bar,
@@ -151,29 +158,25 @@ def adjust(
     show(done, adjusted_text(done), as_json)
 
 
-def what_to_do(
-    model: Path, tuned: Path | None, rule: str | None, strength: float | None, counts: Path | None
-) -> Tuned | Rule:
-    """Return what was tuned, or a rule at its strength: one of both must be given."""
-    from ..core.tuned import tuned_of
+def rule_to_apply(rule: str | None, strength: float | None) -> Rule:
+    """Return the rule that is named, at the strength that is given: both are needed."""
+    if rule is None:
+        either = "expected what `levelhead tune` wrote, or --rule and --strength"
+        raise LevelheadError(either, parameter="tuned")
+    rule_at_strength = rule_with(rule, strength=strength)
+    if strength is None:
+        expected = "expected a number, such as 0.5; for one that is chosen on samples"
+        raise LevelheadError(f"{expected}, use `levelhead tune`", parameter="strength")
+    return rule_at_strength
+
+
+def check_order(model: Path, tuned: Path) -> None:
+    """Raise LevelheadError if the model and the choice seem to have changed places."""
     from ..files.formats import model_suffixes
 
-    if tuned is None:
-        if rule is None:
-            either = "expected what `levelhead tune` wrote, or --rule and --strength"
-            raise LevelheadError(either, parameter="tuned")
-        chosen = rule_with(rule, strength=strength)
-        if strength is None:
-            expected = "expected a number, such as 0.5; for one that is chosen on samples"
-            raise LevelheadError(f"{expected}, use `levelhead tune`", parameter="strength")
-        return chosen
-    for option, value in (("rule", rule), ("strength", strength), ("counts", counts)):
-        if value is not None:
-            raise LevelheadError(f"{tuned} says it; leave it out", parameter=option)
     if tuned.name.endswith(model_suffixes()) and model.suffix == ".json" != tuned.suffix:
         swapped = f"levelhead adjust {tuned} --tuned {model}"
         raise LevelheadError(f"{model} is no model; give the model first: {swapped}")
-    return tuned_of(tuned)
 
 
 @app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))

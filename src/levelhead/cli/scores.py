@@ -1,4 +1,4 @@
-"""What the options of the commands for scores say to the library: files read, words understood."""
+"""What options say to the library: files read, words understood."""
 
 from __future__ import annotations
 
@@ -77,10 +77,19 @@ def with_background(samples: SamplesRead, background: str | None) -> Counts | No
 
 
 def refuse(reason: str, **options: object) -> None:
-    """Raise LevelheadError for the first of these options that was given; {} is its value."""
+    """Raise LevelheadError for the first of these options that was given; {} in the reason is its value."""
     for name, value in options.items():
         if value is not None:
-            raise LevelheadError(reason.format(value), parameter=name)
+            raise LevelheadError(reason.replace("{}", str(value)), parameter=name)
+
+
+def read_training_counts(source: Path | None) -> Counts | None:
+    """Return what --counts says, in words or in a file; None if it was not given."""
+    from ..io.arrays import read_counts
+
+    if source is None:
+        return None
+    return read_counts(source)
 
 
 def read_array(source: Path | None, wanted: str = "logits") -> np.ndarray | None:

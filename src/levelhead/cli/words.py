@@ -1,4 +1,9 @@
-"""Metrics, rules and formats by name: those of the tables of the library, looked up when they are asked for."""
+"""Metrics, rules and formats by name, as the tables of the library have them.
+
+The tables are imported only when a name is looked up, completed or shown: `levelhead --help` needs
+none of them. So the help of an option holds a mark such as {rules} (`RULES_HERE`), and a command of
+class `WithWords` puts the words in its place when its own help is shown.
+"""
 
 from __future__ import annotations
 
@@ -58,21 +63,24 @@ def rule_with(name: str | None, **options: Any) -> Rule:
     if "norms" in options and options["norms"] is None and getattr(rule, "needs_norms", False):
         reason = f"{rule.name!r} needs the weight norms of the head"
         raise LevelheadError(reason, parameter="rule", advice=Advice("norms", None, "with them"))
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
+    settings = {option: value for option, value in options.items() if value is not None}
+    for option in settings:
         if option not in _options_of(rule):
             reason = f"the rule {rule.name} does not take it; leave it out"
             raise LevelheadError(reason, parameter=option)
-    return replace(rule, **given) if given else rule  # type: ignore[type-var]
+    if not settings:
+        return rule
+    return replace(rule, **settings)  # type: ignore[type-var]
 
 
 def _options_of(rule: Rule) -> set[str]:
+    """Return the names of what a rule can be given: its fields."""
     if is_dataclass(rule):
         return {field.name for field in fields(rule)}
     return set()
 
 
-# What stands for a part of a help text that only the tables know.
+# Marks for a part of a help text that only the tables know.
 METRICS_HERE = "{metrics}"
 RULES_HERE = "{rules}"
 RULES_WITH_STRENGTH_HERE = "{rules with a strength}"
@@ -124,7 +132,10 @@ _TEXTS: dict[str, Callable[[], str]] = {
 
 
 class WithWords(TyperCommand):
-    """A command whose help names metrics, rules or formats: they are looked up when it is shown, and not before."""
+    """A command whose help names metrics, rules or formats: they are looked up when it is shown, and not before.
+
+    Contexts and formatters are click's, which typer does not export.
+    """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self._fill_in()
@@ -135,6 +146,7 @@ class WithWords(TyperCommand):
         return super().shell_complete(ctx, incomplete)
 
     def _fill_in(self) -> None:
+        """Put words in place of the marks, once: after that there are none."""
         for option in self.params:
             text = getattr(option, "help", None) or ""
             for here, words in _TEXTS.items():

@@ -1,0 +1,109 @@
+"""Errors as commands report them: one line on stderr, in the words of the command line.
+
+The library raises a `LevelheadError` that names a parameter of a function. `message_for` puts the
+option of the command in its place, and does as much for errors of other kinds.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+from ..support.errors import LevelheadError, visible
+from ..support.extras import message_for_missing
+
+UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
+# Reported in one line; any other error is a bug of ours.
+EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
+OTHER_NAMES = {"rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
+# A click command or group, whose classes typer does not export either.
+Command = Any
+
+
+class NothingToGain(Exception):
+    """A choice that is not worthwhile, which nothing is done with: exit status 3."""
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Raise LevelheadError if a word that was typed has a line break: the name of a file would forge a line."""
+    for word in words:
+        if word.splitlines() not in ([], [word]):
+            expected = "expected names of files and values on one line each"
+            raise LevelheadError(f"{expected}, got {visible(word)}; rename the file")
+
+
+def message_for(error: BaseException, group: Command, words: Sequence[str]) -> str:
+    """Return the line to print for an error.
+
+    Args:
+        error: what a command raised, one of `EXPECTED`.
+        group: all commands.
+        words: what was typed after `levelhead`.
+    """
+    name = next((word for word in words if word in group.commands), "")
+    if isinstance(error, UsageError):
+        return _usage_message(error, name)
+    if isinstance(error, ModuleNotFoundError):
+        message = message_for_missing(error)
+        if message is not None:
+            return message
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror.lower()
+        if error.filename is None:
+            return reason
+        return f"{error.filename}: {reason}"
+    if isinstance(error, MemoryError):
+        reason = ""
+        if str(error):  # how much could not be had
+            reason = f" ({error})"
+        return f"not enough memory on this machine{reason}; give fewer samples, or free some memory"
+    if isinstance(error, LevelheadError):
+        options = {}
+        if name:
+            options = options_of(group.commands[name])
+        return in_cli_words(error, options)
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _usage_message(error: BaseException, name: str) -> str:
+    """Return click's message as one of ours: it begins small and says where help is."""
+    text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
+    # An older typer writes the names of arguments in capitals.
+    text = re.sub("^Missing argument '[A-Z_]+'", lambda match: match[0].lower(), text)
+    command = f"levelhead {name}".strip()
+    return f"{text[:1].lower()}{text[1:]} ({command} -h explains)"
+
+
+def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
+    """Return the message of an error in the words of a command.
+
+    Its advice is given only if the command has an option for it.
+
+    Args:
+        error: with a parameter of a function, and another that would help.
+        options: {parameter: option}, as `options_of` returns them.
+    """
+    text = error.message
+    if error.parameter is not None:
+        text = f"{options.get(error.parameter, error.parameter)}: {text}"
+    text = " ".join(text.split())
+    if error.advice is None or error.advice.parameter not in options:
+        return text
+    parameter, value, effect = error.advice
+    option = options[parameter]
+    if value is not None:
+        option = f"{option} {value}"
+    return f"{text}; pass {option} {effect}"
+
+
+def options_of(command: Command) -> dict[str, str]:
+    """Return {parameter: option} of a command, under the library's name for the parameter too."""
+    options = {}
+    for parameter in command.params:
+        if parameter.opts[0].startswith("-"):
+            options[parameter.name] = max(parameter.opts, key=len)
+    for name, option in OTHER_NAMES.items():
+        if option in options.values():
+            options[name] = option
+    return options
