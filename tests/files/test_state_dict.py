@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import levelhead as lh
-from levelhead.files import state_dict, zip
+from levelhead.files import checkpoint, zip
 from levelhead.files.model import adjust_file
 from levelhead.files.state_dict import READER
 from levelhead.files.undo import undo_file
@@ -239,8 +239,8 @@ def test_the_way_for_an_older_torch_finds_the_same_tensors(tmp_path):
     torch.save(model, tmp_path / "m.pt")
     archive = zip.Archive(tmp_path / "m.pt")
     pickled = archive.unpack("data.pkl")
-    seen = shapes_and_places(state_dict._load_pickle(archive, pickled))
-    assert seen == shapes_and_places(state_dict._load_skeleton(archive, pickled))
+    seen = shapes_and_places(checkpoint._load_pickle(archive, pickled))
+    assert seen == shapes_and_places(checkpoint._load_skeleton(archive, pickled))
     assert seen.keys() == model.keys()
 
 
@@ -248,7 +248,7 @@ def test_the_way_for_an_older_torch_runs_no_code_and_refuses_what_is_missing(tmp
     for unsafe in (pickle.dumps(print, 2), pickle.dumps(pickle.loads, 2)):
         torch.save({"w": torch.ones(2)}, tmp_path / "m.pt")
         with pytest.raises(pickle.UnpicklingError):
-            state_dict._load_pickle(zip.Archive(tmp_path / "m.pt"), unsafe)
+            checkpoint._load_pickle(zip.Archive(tmp_path / "m.pt"), unsafe)
     with (
         zipfile.ZipFile(tmp_path / "m.pt") as whole,
         zipfile.ZipFile(tmp_path / "cut.pt", "w") as cut,
@@ -258,7 +258,7 @@ def test_the_way_for_an_older_torch_runs_no_code_and_refuses_what_is_missing(tmp
                 cut.writestr(name, whole.read(name))
         pickled = whole.read("m/data.pkl")
     with pytest.raises(RuntimeError, match="data/0"):
-        state_dict._load_pickle(zip.Archive(tmp_path / "cut.pt"), pickled)
+        checkpoint._load_pickle(zip.Archive(tmp_path / "cut.pt"), pickled)
 
 
 def test_record_that_is_marked_as_a_folder_is_refused(tmp_path):

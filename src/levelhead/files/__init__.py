@@ -7,7 +7,7 @@ locate: a model's file, its format, and the head in it
 output: where an adjusted model is written, and what is copied along
 safetensors, onnx, state_dict, keras, keras_weights, mlx: one format each, loaded when a file of it is opened
 keras_config, keras_layers: the graph of a Keras model; its layers, and where the weights of each are
-checkpoint_data: what state dicts hold beside tensors, and what stands in for it
+checkpoint, checkpoint_data: a checkpoint of torch, opened without its numbers; what stands in for what is no tensor
 hdf5, protobuf, zip: what their files are made of
 note_behind: a note behind a file's content, of formats that have no place for one
 onnx_file, onnx_edits: the file of an ONNX model without its large numbers; what changes in it

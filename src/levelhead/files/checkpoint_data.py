@@ -7,13 +7,12 @@ another library is run, and it need not be installed.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
 
 
-class Settings(dict[Any, Any]):
+class Settings(dict[object, object]):
     """Named values, as those of an `argparse.Namespace`."""
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         if isinstance(state, Mapping):
             self.update(state)
 
@@ -21,20 +20,20 @@ class Settings(dict[Any, Any]):
 class Entries:
     """A dict of another class. torch fills only dicts of its own list, so that an OrderedDict is made."""
 
-    def __new__(cls, *arguments: Any) -> Any:
+    def __new__(cls, *arguments: object) -> OrderedDict[object, object]:
         return OrderedDict()
 
 
 class Value:
     """A number, an array, a type or a path, of which nothing is kept."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: object) -> None:
         pass
 
-    def __new__(cls, *arguments: Any) -> Any:
+    def __new__(cls, *arguments: object) -> "Value":
         return super().__new__(cls)
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         pass
 
 
@@ -55,7 +54,7 @@ _VALUES = (
 )  # fmt: skip
 
 # What torch is to make instead of each name: (stand-in, the name in the file).
-STAND_INS: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
+STAND_INS: list[Callable[..., object] | tuple[Callable[..., object], str]] = [
     *((Settings, name) for name in _SETTINGS),
     *((Entries, name) for name in _ENTRIES),
     *((Value, name) for name in _VALUES),

@@ -1,4 +1,7 @@
-"""A note behind the end of a file's content, where no reader of it looks: the JSON, its length, and a mark."""
+"""A note behind the end of a file's content, where no reader of it looks: the JSON, its length, and a mark.
+
+content | JSON | 8 bytes: the length of the JSON | MARK
+"""
 
 import json
 from pathlib import Path
@@ -8,24 +11,25 @@ from ..heads.notes import Note, note_from_json
 from ..support.regular_file import bytes_at
 
 MARK = b"\nlevelhead note\n"
-LONGEST_NOTE = 100_000_000
+LONGEST_NOTE = 100_000_000  # bytes: more than a note on a million classes has
 
 
 class NotePlace(NamedTuple):
-    """Where a note begins and ends, and where what marks it does; all three are the same if there is none."""
+    """Where a note is; all three are the same if there is none."""
 
-    start: int
-    stop: int
-    end: int
+    start: int  # where its JSON begins
+    stop: int  # where its JSON ends
+    end: int  # where its length and mark end
 
 
 def find_note(path: Path, end: int) -> NotePlace:
     """Return where the note is that ends before this byte of a file."""
-    size = len(MARK) + 8
+    size = 8 + len(MARK)
     tail = bytes_at(path, max(0, end - size), min(size, end))
     if len(tail) == size and tail.endswith(MARK):
         length = int.from_bytes(tail[:8], "little")
         start = end - size - length
+        # Some content comes before it; what only looks like a note is none.
         if start > 0 and length <= LONGEST_NOTE:
             return NotePlace(start, end - size, end)
     return NotePlace(end, end, end)
