@@ -1,9 +1,18 @@
-"""Data sets as arrays: made imbalanced, split and hashed. Past `imbalance`, all counts come from the training split."""
+"""Data sets as arrays: made imbalanced, split and hashed.
+
+A data set is read whole (`load.load`), then `imbalance` keeps as many training samples of each class as a profile says,
+then `hold_out` sets some of these aside, on which an adjustment is chosen. Each step returns new `Data`. Past
+`imbalance`, all counts come from the training split: `Data.counts` is their only source.
+
+Which samples are kept or held out depends on a class's own seed, not on the other classes: another ratio keeps more or
+fewer of the same ones.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +42,7 @@ class Split:
 
     @cached_property
     def sha256(self) -> str:
+        """A hash of shape, images and labels, for records: two splits with the same one are the same."""
         return _hash({str(self.images.shape): self})
 
 
@@ -100,6 +110,7 @@ class Data:
 
     @cached_property
     def sha256(self) -> str:
+        """A hash of all splits, by which a run knows its data again."""
         return _hash(
             {f"{part_name} {part.images.shape}": part for part_name, part in self.splits.items()}
         )
@@ -108,14 +119,14 @@ class Data:
     def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation per channel of the training pixels from 0 to 1, exact, from their histogram."""
         value = np.arange(256) / 255
-        seen = np.stack(
-            [
-                np.bincount(self.train.images[:, c].ravel(), minlength=256)
-                for c in range(self.shape[0])
-            ]
-        )
+        histograms = []  # [256] of each channel
+        for channel in range(self.shape[0]):
+            levels = self.train.images[:, channel].ravel()
+            histograms.append(np.bincount(levels, minlength=256))
+        seen = np.stack(histograms)
         share = seen / seen.sum(axis=1, keepdims=True)
         mean = share @ value
+        # A channel of one level would be divided by 0: at least one level.
         std = np.maximum(np.sqrt(share @ value**2 - mean**2), 1 / 255)
         return tuple(mean.tolist()), tuple(std.tolist())
 
@@ -125,12 +136,20 @@ def imbalance(
     profile: Profile = "given",
     *,
     ratio: float = 1.0,
-    subset: str | int = "first",  # see `subset_indices`
-    largest: int
-    | None = None,  # n_1; the official one by default, else the largest that the data can fill
-    counts: profiles.Counts | None = None,  # [K] or {class: n}, for the profile `given`
+    subset: str | int = "first",
+    largest: int | None = None,
+    counts: profiles.Counts | None = None,
 ) -> Data:
-    """Return the data with as many training samples of each class as a profile, or `counts` [K] or {class: n}, says."""
+    """Return the data with as many training samples of each class as a profile, or `counts`, says.
+
+    Args:
+        data: whole, as it was loaded.
+        profile: `long-tail` and `step` are those of the paper; `given` keeps all, or what `counts` says.
+        ratio: largest count over smallest, of a profile.
+        subset: which samples are kept, as in `subset_indices`.
+        largest: n_1; None for that of the official training set, or else the largest that the data can fill.
+        counts: [K] or {class: n}, for the profile `given`.
+    """
     check_choice("profile", profile, get_args(Profile))
     if profile == "given":
         if counts is None:
@@ -149,15 +168,10 @@ def imbalance(
             make = profiles.long_tail
         else:
             make = profiles.step
-        goal = make(
-            largest or data.largest or _largest_that_fits(make, data.counts, ratio),
-            data.classes,
-            ratio,
-        )
-    return replace(
-        data,
-        train=data.train[subset_indices(data.train.labels, goal, subset=subset, names=data.names)],
-    )
+        n_1 = largest or data.largest or _largest_that_fits(make, data.counts, ratio)
+        goal = make(n_1, data.classes, ratio)
+    kept = subset_indices(data.train.labels, goal, subset=subset, names=data.names)
+    return replace(data, train=data.train[kept])
 
 
 def subset_indices(
@@ -172,7 +186,8 @@ def subset_indices(
             f"expected 'first', 'cao2019' or a seed of at least 0, got {subset!r}",
             parameter="subset",
         )
-    kept, theirs = [], np.random.RandomState(0)
+    kept = []
+    theirs = np.random.RandomState(0)  # of cao2019: drawn from by one class after another
     for i, n in enumerate(counts.tolist()):
         members = np.flatnonzero(labels == i)
         if n > len(members):
@@ -215,7 +230,8 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
     out = [np.zeros(0, np.int64)]
     for i in np.unique(labels):
         members = np.random.default_rng([seed, int(i)]).permutation(np.flatnonzero(labels == i))
-        out.append(members[: min(max(1, round(share * len(members))), len(members) - 1)])
+        size = max(1, round(share * len(members)))
+        out.append(members[: min(size, len(members) - 1)])
     chosen = np.sort(np.concatenate(out))
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
 
@@ -223,6 +239,7 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
 def train_and_test(
     whole: Split, path: Path, names: tuple[str, ...] | None = None
 ) -> tuple[Split, Split]:
+    """Return four fifths of each class and one fifth, of data that come without a test set."""
     for i in np.flatnonzero(np.bincount(whole.labels) == 1).tolist():
         raise LevelheadError(
             f"{path}: {title(i, names)} has only one image, so none is left for a test set; add "
@@ -232,14 +249,17 @@ def train_and_test(
     return whole[rest], whole[out]
 
 
-def _largest_that_fits(make, available: np.ndarray, ratio: float) -> int:
+def _largest_that_fits(
+    make: Callable[[int, int, float], np.ndarray], available: np.ndarray, ratio: float
+) -> int:
+    """Return the largest n_1 for which no class is asked for more samples than it has; 1 if there is none."""
+
+    def too_many(n_1: int) -> bool:
+        return bool((make(n_1, len(available), ratio) > available).any())
+
+    # Once a profile asks for too many, a larger one does too: the last that fits is found by halving.
     tries = range(1, int(available.max()) + 1)
-    return max(
-        1,
-        bisect(
-            tries, False, key=lambda n: bool((make(n, len(available), ratio) > available).any())
-        ),
-    )
+    return max(1, bisect(tries, False, key=too_many))
 
 
 def _hash(parts: dict[str, Split]) -> str:

@@ -32,6 +32,15 @@ def load(
     skip_bad: bool = False,
     unofficial: bool = False,
 ) -> Data:
+    """Read a whole data set, before any of it is left out.
+
+    Args:
+        data: `cifar10`, `cifar100`, `tiny-imagenet`, `tiny-imagenet-sorted`, `digits`, a folder of images, or an .npz.
+        root: the folder of the official files of CIFAR and Tiny ImageNet.
+        size: to which the images of a folder are resized.
+        skip_bad: leave images of a folder out that cannot be read.
+        unofficial: accept CIFAR files with another md5.
+    """
     if not data:  # as a path it would be the current folder
         raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
     path = Path(data).expanduser()
@@ -66,18 +75,19 @@ def load(
 
 def digits() -> Data:
     """Return scikit-learn's 8x8 digits, 1,797 images; the last 50 of each class are the test set."""
-    place = find_spec("sklearn")
-    if (
-        place is not None
-        and (file := Path(place.origin or "").parent / "datasets/data/digits.csv.gz").is_file()
-    ):
-        table = np.loadtxt(file, delimiter=",")  # to import the reader takes 1.5 s
+    # From scikit-learn's own file, as to import its reader takes 1.5 s; by the reader, where the file has moved.
+    sklearn = find_spec("sklearn")
+    file = None
+    if sklearn is not None:
+        file = Path(sklearn.origin or "").parent / "datasets/data/digits.csv.gz"
+    if file is not None and file.is_file():
+        table = np.loadtxt(file, delimiter=",")
     else:
         from sklearn import datasets
 
         bunch: Any = datasets.load_digits()
         table = np.column_stack([bunch.data, bunch.target])
-    images = table[:, :-1].reshape(-1, 1, 8, 8)
+    images = table[:, :-1].reshape(-1, 1, 8, 8)  # levels from 0 to 16
     labels = table[:, -1]
     whole = Split(np.round(images * (255 / 16)).astype(np.uint8), labels.astype(np.int64))
     last = np.sort(np.concatenate([np.flatnonzero(whole.labels == i)[-50:] for i in range(10)]))
@@ -92,7 +102,8 @@ def npz(path: Path) -> Data:
     """
     wanted = {"x_train", "y_train", "x_test", "y_test", "images", "labels", "names"}
     try:
-        held, arrays = names_in_npz(path), {}
+        held = names_in_npz(path)
+        arrays = {}
         for key in wanted.intersection(held):  # nothing else is unpacked
             with named(key):
                 arrays[key] = read_npz(path, key)
@@ -100,9 +111,8 @@ def npz(path: Path) -> Data:
         raise LevelheadError(f"{path}: not a valid .npz file of plain arrays ({error})") from None
     with in_file(path):
         if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
-            train, test = (
-                _samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")
-            )
+            train = _samples(arrays["x_train"], arrays["y_train"])
+            test = _samples(arrays["x_test"], arrays["y_test"])
             names = _class_names(arrays.get("names"), train.labels)
         elif {"images", "labels"} <= arrays.keys():
             whole = _samples(arrays["images"], arrays["labels"])

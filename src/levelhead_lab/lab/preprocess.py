@@ -35,7 +35,10 @@ class Preprocess:
     """What a recipe does to images, for a network of a dtype. Mean and std that it has not are those of the data."""
 
     def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
-        mean, std = (recipe.mean, recipe.std) if recipe.mean and recipe.std else data.mean_std
+        if recipe.mean and recipe.std:
+            mean, std = recipe.mean, recipe.std
+        else:
+            mean, std = data.mean_std
         if len(mean) != data.shape[0]:
             raise LevelheadError(
                 f"recipe {recipe.name} has a mean and std for {len(mean)} channels, but the images "
@@ -50,12 +53,12 @@ class Preprocess:
         self.mean = mean
         self.std = std
         self.dtype = dtype
+        # Of an image that is smaller than the square, half of its side: nothing else would be left.
         shorter = min(data.shape[1:])
-        # Half, or nothing would be left.
         if recipe.cutout <= shorter:
             self.cutout = recipe.cutout
         else:
-            self.cutout = shorter // 4 * 2
+            self.cutout = shorter // 4 * 2  # an even number
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
@@ -68,30 +71,29 @@ class Preprocess:
         return cut_out(self.standardized(moved), batch.centers, side=self.cutout)
 
     def standardized(self, images: Tensor) -> Tensor:
+        """Return images as the network takes them, without any variation: for evaluation."""
         return standardize(images, *self._mean_std(images.device), self.dtype)
 
     def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
         # Copied once: the host would wait for a copy in every step.
         if device not in self._on_device:
             wide = torch.promote_types(self.dtype, torch.float32)
-            mean, std = (torch.tensor(x, dtype=wide, device=device) for x in (self.mean, self.std))
+            mean = torch.tensor(self.mean, dtype=wide, device=device)
+            std = torch.tensor(self.std, dtype=wide, device=device)
             self._on_device[device] = mean, std
         return self._on_device[device]
 
     def _has_kernel(self, images: Tensor) -> bool:
+        """Say whether all of the augmentation can be one kernel, for images that are stored like these."""
         _, channels, height, width = images.shape
-        stored = (
-            images.permute(0, 2, 3, 1).is_contiguous()
-            and images.dtype == torch.uint8
-            and channels in (1, 3)
-        )
-        return (
-            has_kernels(images.device, self.dtype)
-            and stored
-            and height * width <= MOST_KERNEL_PIXELS
-        )
+        if channels not in (1, 3) or height * width > MOST_KERNEL_PIXELS:
+            return False
+        channels_last = images.permute(0, 2, 3, 1).is_contiguous()
+        stored = channels_last and images.dtype == torch.uint8
+        return stored and has_kernels(images.device, self.dtype)
 
     def _augmented_at_once(self, images: Tensor, batch: EpochPlan) -> Tensor:
+        """Do what `augmented` does, to the bit, without anything stored between the steps."""
         from .augment_kernel import augment
 
         mean, std = self._mean_std(images.device)
@@ -113,21 +115,20 @@ class Preprocess:
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
     """Pad images [B, C, H, W] with black, crop back at offsets [B, 2] from 0 to 2 pad, mirror where flips [B]."""
     batch, _, height, width = images.shape
-    rows = (
-        torch.arange(height, device=images.device) + offsets[:, :1] - pad
-    )  # [B, H], in the image's own coordinates
+    # Where each row [B, H] and each column [B, W] of the result comes from, in the image's own coordinates: in the
+    # padding they are below 0, or past the end.
+    rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad
     across = torch.arange(width, device=images.device)
-    columns = (
-        torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad
-    )  # [B, W]
-    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[
-        :, None, :
-    ]
+    columns = torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad
+    rows_inside = (rows >= 0) & (rows < height)
+    columns_inside = (columns >= 0) & (columns < width)
+    inside = rows_inside[:, :, None] & columns_inside[:, None, :]
+    # One gather of all pixels; those of the padding are taken from the border, then blackened.
     sample = torch.arange(batch, device=images.device)[:, None, None]
-    found = images[
-        sample, :, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]
-    ]
-    return (found * inside[..., None]).permute(0, 3, 1, 2)  # found is [B, H, W, C]
+    row = rows.clamp(0, height - 1)[:, :, None]
+    column = columns.clamp(0, width - 1)[:, None, :]
+    pixels = images[sample, :, row, column]  # [B, H, W, C]
+    return (pixels * inside[..., None]).permute(0, 3, 1, 2)
 
 
 def standardize(
@@ -146,9 +147,8 @@ def standardize(
             f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}"
         )
     wide = torch.promote_types(dtype, torch.float32)
-    mean, std = (
-        torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std)
-    )
+    mean = torch.as_tensor(mean, dtype=wide, device=images.device)[:, None, None]
+    std = torch.as_tensor(std, dtype=wide, device=images.device)[:, None, None]
     return ((images.to(wide) / 255 - mean) / std).to(dtype)
 
 
@@ -162,13 +162,12 @@ def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
     if side == 0:
         return x
     height, width = x.shape[2:]
-    rows = (
-        torch.arange(height, device=x.device) - (centers[:, :1] * height).floor()
-    )  # [B, H], from the center
-    columns = torch.arange(width, device=x.device) - (centers[:, 1:] * width).floor()  # [B, W]
-    down, across = (
-        (from_center >= -(side // 2)) & (from_center < side // 2) for from_center in (rows, columns)
-    )
+    half = side // 2
+    # How far each row [B, H] and each column [B, W] is from the center.
+    rows = torch.arange(height, device=x.device) - (centers[:, :1] * height).floor()
+    columns = torch.arange(width, device=x.device) - (centers[:, 1:] * width).floor()
+    down = (rows >= -half) & (rows < half)
+    across = (columns >= -half) & (columns < half)
     return x.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0)
 
 
@@ -177,12 +176,10 @@ def features(net: Net, split: Split, preprocess: Preprocess, *, batch: int = 512
     """Return what the head multiplies, [N, d], with the network in evaluation mode."""
     net.eval()
     device = next(net.parameters()).device
-    parts = [
-        head_inputs(
-            net, preprocess.standardized(torch.from_numpy(split.images[at : at + batch]).to(device))
-        )
-        for at in range(0, len(split), batch)
-    ]
+    parts = []
+    for at in range(0, len(split), batch):
+        images = torch.from_numpy(split.images[at : at + batch]).to(device)
+        parts.append(head_inputs(net, preprocess.standardized(images)))
     return torch.cat(parts).float().cpu().numpy()
 
 
@@ -195,26 +192,37 @@ def snapshot(
     half: bool = False,
 ) -> Snapshot:
     """Return the head, the counts, and the features and labels of every split; `half` stores features as float16."""
-    kept = {name: features(net, part, preprocess) for name, part in data.splits.items()}
+    kept = {}
+    for name, part in data.splits.items():
+        kept[name] = features(net, part, preprocess)
+        if half:
+            kept[name] = kept[name].astype(np.float16)
     return Snapshot(
         head=replace(head_of(net).numpy(), names=data.names),
         counts=data.counts,
         meta=meta or {},
-        features={name: x.astype(np.float16) if half else x for name, x in kept.items()},
+        features=kept,
         labels={name: part.labels for name, part in data.splits.items()},
     )
 
 
 def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
-    head, found = head_of(net).numpy(), {}
+    """Return the share of wrong predictions on each split but that of training, {split: error}.
+
+    Raises:
+        LevelheadError: if a logit is not finite. The loss of the last step may have been: no loss has seen what that
+            step made of the weights.
+    """
+    head = head_of(net).numpy()
+    shares = {}
     for name, part in data.splits.items():
-        if name != "train":
-            with np.errstate(over="ignore", invalid="ignore"):
-                logits = head.logits(features(net, part, preprocess))
-            # After the last step of an epoch, which no loss has seen.
-            if not np.isfinite(logits).all():
-                raise LevelheadError(
-                    f"the logits of {name} images are not finite: the training has diverged; lower the learning rate"
-                )
-            found[name] = float((logits.argmax(axis=1) != part.labels).mean())
-    return found
+        if name == "train":
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = head.logits(features(net, part, preprocess))
+        if not np.isfinite(logits).all():
+            raise LevelheadError(
+                f"the logits of {name} images are not finite: the training has diverged; lower the learning rate"
+            )
+        shares[name] = float((logits.argmax(axis=1) != part.labels).mean())
+    return shares
