@@ -1,4 +1,9 @@
-"""What speaks against a choice: each doubt is a warning, issued in one place and kept in the result."""
+"""What speaks against a choice: each doubt is a warning, issued in one place and kept in the result.
+
+Each function asks one question of the samples, and returns the warning if the answer is bad, else None.
+`doubts_about` asks all that concern `tune`; `issue_warnings` issues those that there are. Limits were set so
+that the usual case is silent; where they were measured, the comment says on what.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from .judge import Outcomes
 from .rules import OneStrength, Rule
 from .samples import Given
 
-Doubt = kinds.LevelheadWarning | None
+Doubt = kinds.LevelheadWarning | None  # the warning, or that there is nothing to warn of
 LEANING = -0.2  # how far predictions may lean toward classes with few counts
 EQUAL = 1.1  # counts are called equal if the largest is at most so many times the smallest
 _DIFFERENT = 0.2  # the share of samples by which two mixes of classes differ
@@ -27,19 +32,34 @@ _USE_OFFSETS = "use the rule offsets, which adds instead of multiplying"
 def doubts_about(
     given: Given, outcomes: Outcomes, goal: Goal, rule: Rule, training: Array | None
 ) -> list[Doubt]:
-    """Return what speaks against a choice on these samples by this rule."""
-    return [
+    """Return what speaks against a choice.
+
+    Args:
+        given: the samples it was made on.
+        outcomes: what is predicted there, before and after.
+        goal: what it is to be good at.
+        rule: by which it was made.
+        training: [M, K], training logits, if they are known.
+    """
+    doubts = [
         doubt_training_rows(given.logits, training),
         doubt_norms(rule, given.counts),
         doubt_binary_head(given.logits, rule),
         doubt_negative_logits(given.logits, given.labels, rule),
         doubt_equal_counts(given.counts, rule),
-        None if given.counted else doubt_reversed_counts(outcomes, given.counts),
-        None if given.counted else doubt_mix(outcomes, given.counts, goal),
+    ]
+    # Counts of the labels themselves are in their order, and have their mix.
+    if not given.counted:
+        doubts += [
+            doubt_reversed_counts(outcomes, given.counts),
+            doubt_mix(outcomes, given.counts, goal),
+        ]
+    doubts += [
         doubt_accuracy(outcomes),
         doubt_below_chance(outcomes),
         doubt_missing_classes(outcomes.sizes, given.names),
     ]
+    return doubts
 
 
 def issue_warnings(doubts: Iterable[Doubt]) -> tuple[str, ...]:
@@ -70,10 +90,9 @@ def doubt_below_chance(outcomes: Outcomes) -> Doubt:
     # No trained model is; labels, counts or names in another order than the columns are.
     sizes = outcomes.sizes
     present = sizes > 0
-    right = np.bincount(
-        outcomes.true, outcomes.times * (outcomes.before == outcomes.true), outcomes.classes
-    )
-    recall = float((right[present] / sizes[present]).mean())
+    recalls, _ = _class_means(outcomes, outcomes.before == outcomes.true)
+    recall = float(recalls.mean())
+    # Of a recall that is not known its variance is at most 1/4 over the samples of the class.
     error = float(np.sqrt((1 / (4 * sizes[present])).sum())) / present.sum()
     chance = 1 / outcomes.classes
     if recall + 3 * error >= chance or present.sum() < 2:
@@ -93,8 +112,8 @@ def doubt_training_rows(logits: Array, training: Array | None) -> Doubt:
     if trained.dtype.kind not in "fiu":
         got = described(trained)
         raise LevelheadError(f"expected floating-point numbers, got {got}", parameter="training")
-    known = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
-    shared = sum(row.tobytes() in known for row in held)
+    trained_rows = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
+    shared = sum(row.tobytes() in trained_rows for row in held)
     if shared * 10 < len(held):
         return None
     leak = f"{shared} of {len(held)} held-out rows are also in the training data"
@@ -106,9 +125,12 @@ def doubt_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> Doub
     # Averaged over the classes: frequent ones, whose logits are rarely negative, would hide others.
     if not rule.multiplies:
         return None
-    own = to_numpy(logits[np.arange(len(labels)), labels])  # only these of a file or of a GPU
+    # Only these are read of a file or of a GPU.
+    true_logits = to_numpy(logits[np.arange(len(labels)), labels])
     sizes = np.bincount(labels)
-    share = float((np.bincount(labels, own < 0)[sizes > 0] / sizes[sizes > 0]).mean())
+    present = sizes > 0
+    shares = np.bincount(labels, true_logits < 0)[present] / sizes[present]
+    share = float(shares.mean())
     if share <= 0.2:
         return None
     down = f"{share:.0%} of the true-class logits are negative, and a larger factor moves those"
@@ -119,15 +141,16 @@ def doubt_binary_head(logits: Array, rule: Rule) -> Doubt:
     """Doubt a rule that multiplies logits (-z, z) or (0, z): the larger stays the larger."""
     if not rule.multiplies or rule.adds or logits.shape[1] != 2:
         return None
-    some = raise_masked(to_numpy(logits[:1000]).astype(np.float64))
-    tiny = 1e-6 * np.abs(some).max()
-    opposite = np.allclose(some[:, 0], -some[:, 1], rtol=1e-4, atol=tiny)
-    if not opposite and some.any(axis=0).all():
+    first_rows = raise_masked(to_numpy(logits[:1000]).astype(np.float64))
+    tiny = 1e-6 * np.abs(first_rows).max()
+    opposite = np.allclose(first_rows[:, 0], -first_rows[:, 1], rtol=1e-4, atol=tiny)
+    one_is_zero = not first_rows.any(axis=0).all()
+    if not opposite and not one_is_zero:
         return None
-    what = "one of the two logits is always 0"
+    flaw = "one of the two logits is always 0"
     if opposite:
-        what = "the two logits are opposite"
-    stuck = f"{what}, so scaling never changes a prediction"
+        flaw = "the two logits are opposite"
+    stuck = f"{flaw}, so scaling never changes a prediction"
     return kinds.BinaryHeadWarning(f"{stuck}; {_USE_OFFSETS}")
 
 
@@ -146,11 +169,20 @@ def doubt_norms(rule: Rule, counts: np.ndarray) -> Doubt:
 def doubt_missing_classes(
     sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1
 ) -> Doubt:
-    """Doubt data in which a class has fewer samples than `least`."""
+    """Doubt data in which a class has fewer samples than `least`.
+
+    Args:
+        sizes: [K], how many samples each class has.
+        names: of the classes, where they are known.
+        least: how many there should be.
+    """
     absent = np.flatnonzero(sizes < least).tolist()
     if not absent:
         return None
-    shown = listed([str(i) if names is None else f"{i} ({names[i]})" for i in absent])
+    classes = [str(i) for i in absent]
+    if names is not None:
+        classes = [f"{i} ({names[i]})" for i in absent]
+    shown = listed(classes)
     few = "no sample"
     if least != 1:
         few = f"fewer than {least} samples"
@@ -171,9 +203,10 @@ def doubt_balanced_counts(counts: np.ndarray, model: str) -> Doubt:
 
 def doubt_equal_counts(counts: np.ndarray, rule: Rule) -> Doubt:
     """Doubt a rule that follows counts if these are equal: it then changes nothing."""
-    low, high = counts.min(), counts.max()
-    follows = isinstance(rule, OneStrength) and not rule.needs_norms
-    if not follows or high > EQUAL * low:
+    low = counts.min()
+    high = counts.max()
+    follows_counts = isinstance(rule, OneStrength) and not rule.needs_norms
+    if not follows_counts or high > EQUAL * low:
         return None
     how = f"equal ({low:g} in each class)"
     if low != high:
@@ -192,6 +225,7 @@ def doubt_mix(outcomes: Outcomes, counts: np.ndarray, goal: Goal) -> Doubt:
     held = outcomes.sizes / outcomes.n
     trained = counts / counts.sum()
     apart = float(np.abs(held - trained).sum()) / 2
+    # About how far they are apart by the draw of the samples alone.
     chance = float(np.sqrt(held * (1 - held) / outcomes.n).sum())
     if apart < _DIFFERENT + chance:
         return None
@@ -220,10 +254,8 @@ def doubt_reversed_counts(outcomes: Outcomes, counts: np.ndarray) -> Doubt:
     if lean >= LEANING or lean + 3 * error >= LEANING / 2:
         return None
     rare = counts <= np.median(counts)
-    predicted, occurring = (
-        float(_class_means(outcomes, 1.0 * rare[classes])[0].mean())
-        for classes in (outcomes.before, outcomes.true)
-    )
+    predicted = float(_class_means(outcomes, rare[outcomes.before])[0].mean())
+    occurring = float(_class_means(outcomes, rare[outcomes.true])[0].mean())
     return kinds.CountsWarning(
         f"the classes with the fewest counts are predicted too often ({predicted:.0%} of the "
         f"predictions, {occurring:.0%} of the samples, every class weighing the same), as if the "
@@ -233,7 +265,13 @@ def doubt_reversed_counts(outcomes: Outcomes, counts: np.ndarray) -> Doubt:
 
 
 def doubt_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int) -> Doubt:
-    """Doubt shares if over a third of n samples belong to classes that are hardly predicted."""
+    """Doubt shares if over a third of n samples belong to classes that are hardly predicted.
+
+    Args:
+        shares: [K], how often each class is predicted by the model as it is.
+        target: [K], how often each occurs.
+        n: how many samples there are.
+    """
     # Only classes with at least 5 expected samples count. In our networks on CIFAR and Tiny ImageNet
     # (results/records), matching shares cost 2 to 9 points of error where at least 2 classes in 5
     # were never predicted, and at most 0.8 elsewhere.
@@ -248,7 +286,8 @@ def doubt_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int) ->
 
 
 def _class_means(outcomes: Outcomes, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of values [M] in each class that has a sample, and its samples."""
-    sizes = outcomes.sizes
+    """Return the mean of values [M] in each class that has a sample, and how many it has."""
     sums = np.bincount(outcomes.true, outcomes.times * values, outcomes.classes)
-    return sums[sizes > 0] / sizes[sizes > 0], sizes[sizes > 0]
+    present = outcomes.sizes > 0
+    sizes = outcomes.sizes[present]
+    return sums[present] / sizes, sizes
