@@ -1,10 +1,16 @@
 """The temperature at which scores are calibrated, wherever they are.
 
 ``softmax(scores / T + offset)`` has the least log loss at one T. The loss is followed over log T, and
-its slope is ``sum_i w_i (z_i[y_i] - E_i[z])`` with ``z = scores / T`` and E the mean by the softmax.
+its slope is ``sum_i w_i (z_i[y_i] - E_i[z])`` with ``z = scores / T`` and E the mean by the softmax; the slope
+of that is ``sum_i w_i Var_i[z]``, less the slope itself. `fit_temperature` takes Newton's steps by these two
+within a bracket (`_minimize`), each one pass over the scores; of very many rows, over some (`some_rows`).
+
+Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,7 +21,8 @@ from ..support.logits import raise_masked
 _MOST_NUMBERS = 1 << 18  # that a temperature is fitted on: it is then known to some hundredths
 _MOST_ROWS = 20_000
 _REACH = 7.0  # of log T, below and above the spread of the scores
-_STEPS = 50
+_STEPS = 50  # the most that Newton takes
+_ENOUGH = 1e-4  # of log T: nearer than that it need not be known
 
 
 def fit_temperature(
@@ -29,7 +36,7 @@ def fit_temperature(
     """Return the T of least log loss of ``scores / T + offset``.
 
     Args:
-        scores: [N, K], of which at most about a million numbers are used.
+        scores: [N, K], an array, or a tensor on any device. Of very many, some rows are used.
         labels: [N].
         weights: [N], of the samples, of mean 1; 1 each if None.
         offset: [K], what is added to the calibrated scores.
@@ -39,29 +46,32 @@ def fit_temperature(
     >>> round(fit_temperature(logits, np.array([0, 0, 1])), 3)  # 2 / log 2
     2.885
     """
+    if weights is None:
+        weights = np.ones(len(labels))
     rows = some_rows(*scores.shape)
     if len(rows) < len(labels):
-        scores, labels = scores[rows], labels[rows]
-        weights = None if weights is None else weights[rows]
-    if is_torch(scores):
-        scores = widen(scores)
-    else:
-        scores = raise_masked(widen(np.asarray(scores)))
-    scores = scores - row_max(scores)
-    if is_torch(scores):
-        scores = _raise_masked_tensor(scores)
-    own = to_numpy(column(scores, labels)).astype(np.float64)
-    if weights is None:
-        mass = np.ones(len(labels))
-    else:
-        mass = np.asarray(weights, np.float64)
+        scores = scores[rows]
+        labels = labels[rows]
+        weights = weights[rows]
+    mass = np.asarray(weights, np.float64)
     if not mass.any():
         return 1.0
+
+    # The largest score of a sample is 0, so that no exponential overflows at any T; a masked one,
+    # near -inf, must not set the scale of the others.
+    if is_torch(scores):
+        scores = widen(scores)
+        scores = _raise_masked_tensor(scores - row_max(scores))
+    else:
+        scores = raise_masked(widen(np.asarray(scores)))
+        scores = scores - row_max(scores)
+    true_scores = to_numpy(column(scores, labels)).astype(np.float64)
     added = like(np.zeros(scores.shape[1]) + offset, scores)
 
-    def look(log_t: float) -> tuple[float, float]:
+    def slopes_at(log_t: float) -> tuple[float, float]:
         """Return the slope of the loss over log T, and its own slope."""
         z = scores * float(np.exp(-log_t))
+        # One table [N, K] is written over again and again: odds, odds z, odds z^2.
         odds = z + added
         odds -= row_max(odds)
         if is_torch(odds):
@@ -73,34 +83,54 @@ def fit_temperature(
         mean = to_numpy(row_sum(odds) / total)[:, 0].astype(np.float64)
         odds *= z
         square = to_numpy(row_sum(odds) / total)[:, 0].astype(np.float64)
-        slope = float(mass @ (own * np.exp(-log_t) - mean))
+        slope = float(mass @ (true_scores * np.exp(-log_t) - mean))
         bend = float(mass @ (square - mean**2)) - slope
         return slope + held * log_t, bend + held
 
+    # T is looked for around the usual size of a score; and around 1 where it is held near that.
     size = float(to_numpy((scores * scores).mean())) ** 0.5
     middle = 0.0
     if np.isfinite(size) and size > 0:
         middle = float(np.log(size))
-    low, high = middle - _REACH, middle + _REACH
+    low = middle - _REACH
+    high = middle + _REACH
+    start = middle
     if held:
-        low, high = min(low, -_REACH), max(high, _REACH)
-    # Newton's steps, at most by 1, and within what is known to hold the minimum: a step that leaves
-    # it is a halving instead.
-    at = min(max(0.0 if held else middle, low), high)
+        low = min(low, -_REACH)
+        high = max(high, _REACH)
+        start = 0.0
+    return float(np.exp(_minimize(slopes_at, low, high, start)))
+
+
+def _minimize(
+    slopes_at: Callable[[float], tuple[float, float]], low: float, high: float, start: float
+) -> float:
+    """Return where a function of one minimum has it, by Newton's steps within a bracket.
+
+    Args:
+        slopes_at: returns the slope of the function at a place, and the slope of that.
+        low, high: what is known to hold the minimum.
+        start: where to begin.
+    """
+    at = min(max(start, low), high)
     for _ in range(_STEPS):
-        slope, bend = look(at)
+        slope, bend = slopes_at(at)
         if slope > 0:
             high = at
         else:
             low = at
-        step = -slope / bend if bend > 0 else -np.sign(slope)
+        # A step of at most 1; where the function bends the other way, one downhill.
+        step = -float(np.sign(slope))
+        if bend > 0:
+            step = -slope / bend
         there = at + float(np.clip(step, -1, 1))
+        # A step that leaves the bracket is a halving instead.
         if not low < there < high:
             there = (low + high) / 2
-        if abs(there - at) < 1e-4:
-            return float(np.exp(there))
+        if abs(there - at) < _ENOUGH:
+            return there
         at = there
-    return float(np.exp(at))
+    return at
 
 
 def some_rows(n: int, classes: int) -> np.ndarray:

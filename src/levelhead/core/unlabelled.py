@@ -3,6 +3,9 @@
 The sum ``sum_i log sum_k exp(z_ik + c_k) - N sum_k target_k c_k`` is convex, and where its slope is 0, the
 mean softmax of ``z + c`` is the target. Where training counts are known, c is held near the shift that they
 ask for, as if by `_HELD` samples of each class: with few samples, that shift is the better guess.
+
+`tune_unlabelled` checks what it is given, then goes one of two roads: `_match_means` for offsets, by Newton's
+steps on that sum, or `_match_shares` for rules of one strength, by the exact path.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from typing import get_args
 
 import numpy as np
 
-from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..support.arrays import Array, as_array
 from ..support.errors import LevelheadError, check_choice
@@ -36,7 +38,9 @@ from .rules import DEFAULT, OneStrength, Rule, find_rule
 from .tuned import Tuned
 
 _HELD = 5.0  # samples of each class by which offsets are held near the shift of the counts
-_STEPS = 200
+_STEPS = 200  # the most that Newton takes
+_MOST_CLASSES = 512  # of which the curvature [K, K] is solved; of more, its diagonal has to do
+_LEAST_SHARE = 1e-3  # of a class, as a part of 1 / K: a share of 0 would ask for an offset of -inf
 
 
 def tune_unlabelled(
@@ -71,59 +75,87 @@ def tune_unlabelled(
     >>> np.bincount(tuned.apply(logits).argmax(axis=1), minlength=3) / 600 > 0.3
     array([ True,  True,  True])
     """
+    # Names and counts, while the logits still have the titles of a data frame.
     check_choice("kind", kind, get_args(Kind))
     if names is None:
         names = names_of_columns(logits, counts)
     logits = as_array(logits)
     check_shape(logits.shape)
     classes = logits.shape[1]
-    chosen_rule = find_rule(rule)
     n = None
     if counts is not None:
         n = resolve(counts, classes, names=names)
+
+    # The scores: log-probabilities are added to like logits, and of probabilities the logarithms.
     if kind == "logits" and are_log_probabilities(logits):
         kind = "log-probabilities"
+    chosen_rule = find_rule(rule)
     chosen_rule.refuse_kind(kind)
-    read_as: Kind = "probabilities" if kind == "probabilities" else "logits"
+    read_as: Kind = "logits"
+    if kind == "probabilities":
+        read_as = "probabilities"
     scores = raise_masked(check_logits(logits, kind=read_as).astype(np.float64))
-    scores, smoothing = smooth_votes(scores) if kind == "probabilities" else (scores, 0.0)
+    smoothing = 0.0
+    if kind == "probabilities":
+        scores, smoothing = smooth_votes(scores)
+
+    # The shares that predictions are to have.
     prior: PriorEstimate | None = None
     if isinstance(target, str):
         prior = _estimate(target, logits, n, names, read_as, level)
         target = prior.target
     shares = target_prior(target, classes, names)
+
+    # What brings them there.
     strength = None
     if isinstance(chosen_rule, OneStrength):
-        strength, adjustment = _match_shares(
-            chosen_rule, scores, n, shares, given=target is not None
-        )
+        toward = None
+        if target is not None:
+            toward = shares
+        strength, adjustment = _match_shares(chosen_rule, scores, n, shares, toward)
     elif chosen_rule.multiplies:
         reason = f"the rule {chosen_rule.name} needs labels; use offsets, shift, rescale or tau"
         raise LevelheadError(reason, parameter="rule")
     else:
         adjustment = Adjustment.adding(_match_means(scores, shares, n))
-    plain = np.bincount(scores.argmax(axis=1), minlength=classes) / len(scores)
+
+    predicted_shares = np.bincount(scores.argmax(axis=1), minlength=classes) / len(scores)
+    doubt = doubt_unpredicted_classes(predicted_shares, shares, len(scores))
+    known_counts: tuple[float, ...] = ()
+    if n is not None:
+        known_counts = tuple(map(float, n))
+    known_names = None
+    if names is not None:
+        known_names = tuple(map(str, names))
     return Tuned(
         rule=chosen_rule.name,
         adjustment=replace(adjustment, smoothing=smoothing),
         evidence=None,
         strength=strength,
-        counts=() if n is None else tuple(map(float, n)),
-        names=None if names is None else tuple(map(str, names)),
+        counts=known_counts,
+        names=known_names,
         kind=kind,
         chosen_on="unlabelled",
         n=len(scores),
         target=tuple(shares.tolist()),
         prior=prior,
-        warnings=issue_warnings([doubt_unpredicted_classes(plain, shares, len(scores))]),
+        warnings=issue_warnings([doubt]),
     )
 
 
 def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
-    """Return the offsets [K] at which the mean softmax is the target."""
+    """Return the offsets [K] at which the mean softmax is the target; that of the first class is 0.
+
+    Args:
+        scores: [N, K] in float64.
+        target: [K], which sums to 1.
+        counts: [K], of the training; None if they are not known.
+    """
     classes = scores.shape[1]
-    target = np.maximum(target, 1e-3 / classes)
+    target = np.maximum(target, _LEAST_SHARE / classes)
     target = target / target.sum()
+
+    # c is what is added beyond the start: the shift that the counts ask for, or nothing.
     start = np.zeros(classes)
     held = 1e-3  # of a sample: enough that there is one answer
     if counts is not None:
@@ -131,14 +163,15 @@ def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | No
         held = _HELD
     mass = len(scores) * target
     logs = log_softmax(scores + start)
-    c = np.zeros(classes)
 
     def value(c: np.ndarray) -> float:
+        """Return the sum of the module's formula, with what holds c near 0."""
         moved = logs + c
         top = moved.max(axis=1)
         log_totals = top + np.log(np.exp(moved - top[:, None]).sum(axis=1))
         return float(log_totals.sum() - mass @ c + held * (c @ c) / 2)
 
+    c = np.zeros(classes)
     here = value(c)
     for _ in range(_STEPS):
         shares = np.exp(log_softmax(logs + c))
@@ -146,13 +179,15 @@ def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | No
         gradient = expected - mass + held * c
         if np.abs(gradient).max() < 1e-6 * len(scores):
             break
-        if classes <= 512:
+        if classes <= _MOST_CLASSES:
             curvature = np.diag(expected + held) - shares.T @ shares
             step = np.linalg.solve(curvature, gradient)
         else:
             step = gradient / (expected + held)
+        # Half of the step, as long as the sum falls by less than its slope promises (Armijo).
+        slope = float(gradient @ step)
         size = 1.0
-        while value(c - size * step) > here - 1e-4 * size * float(gradient @ step) and size > 1e-6:
+        while value(c - size * step) > here - 1e-4 * size * slope and size > 1e-6:
             size /= 2
         c = c - size * step
         here = value(c)
@@ -164,24 +199,28 @@ def _match_shares(
     rule: OneStrength,
     scores: np.ndarray,
     counts: np.ndarray | None,
-    target: np.ndarray,
-    *,
-    given: bool,
+    shares: np.ndarray,
+    toward: np.ndarray | None,
 ) -> tuple[float, Adjustment]:
-    """Return the strength at which predicted shares are nearest to the target, and what it does."""
+    """Return the strength at which predicted shares are nearest to those wanted, and what it does.
+
+    Args:
+        rule: of one strength.
+        scores: [N, K] in float64.
+        counts: [K], of the training, which such a rule needs.
+        shares: [K], how often each class is to be predicted.
+        toward: [K], the same if a target was given, by which the rule then goes; None if not.
+    """
     if counts is None:
         advice = "give the counts of the training, or use the rule offsets, which needs none"
         raise LevelheadError(f"the rule {rule.name} needs them; {advice}", parameter="counts")
-    direction: Direction = rule.direction(counts.astype(np.float64), target if given else None)
+    direction = rule.direction(counts.astype(np.float64), toward)
+    reach = (0.0, rule.reach)
     if rule.range is not None:
         reach = rule.range
-    else:
-        reach = (0.0, rule.reach)
-    changes = find_changes(scores, direction, reach)
-    curve = changes.mismatch(target)
-    around_zero = curve.plateau_at_zero()
+    curve = find_changes(scores, direction, reach).mismatch(shares)
     strength = 0.0
-    if around_zero is None:
+    if curve.plateau_at_zero() is None:  # else no strength changes anything
         strength = curve.middle(curve.plateau())
     return strength, rule.at(direction, strength)
 
@@ -194,6 +233,7 @@ def _estimate(
     kind: Kind,
     level: float,
 ) -> PriorEstimate:
+    """Return how often classes occur among the samples, by EM; no labels calibrate it."""
     if target != "estimate":
         expected = "expected a share for each class, or 'estimate'"
         raise LevelheadError(f"{expected}, got {target!r}", parameter="target")
