@@ -61,7 +61,11 @@ class Adjusted:
     _undo: Callable[[], object] = dict  # does nothing
 
     def restore(self) -> None:
-        """Give the layers their old values back, bit for bit; raise if their parameters were replaced since."""
+        """Give the layers their old values back, bit for bit.
+
+        Raises:
+            LevelheadError: their parameters were replaced since, as by a new layer.
+        """
         self._undo()
 
     def __enter__(self) -> Adjusted:
@@ -71,7 +75,11 @@ class Adjusted:
         self.restore()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the norms against the counts, before and after, on the Axes given or new ones (extra `plot`)."""
+        """Draw the norms against the counts, before and after (extra `plot`).
+
+        Args:
+            ax: what to draw on; new Axes if None.
+        """
         from ..show.plot import draw_norms
 
         if self.counts is None:

@@ -1,4 +1,6 @@
-"""Offsets in a head without a bias: along the direction in which the features of held-out samples are 1.
+"""Offsets in a head without a bias: in its weights, along a direction of the features.
+
+The direction is that in which the features of held-out samples are nearest to 1.
 
 ``w_k + offset_k u`` adds about ``offset_k`` to each score of class k (`core.constant_direction` says why), and only
 weights change, which every library saves and loads.
@@ -62,7 +64,10 @@ def put_along(head: Head, adjustment: Adjustment, features: Array) -> tuple[Head
 
 
 def _agreement(before: Head, after: Head, by: Adjustment, features: np.ndarray) -> float:
-    """Return the share of samples, of very many some, that a head predicts as the offsets themselves would."""
+    """Return the share of samples that a head predicts as the offsets themselves would.
+
+    Of very many samples, some are enough.
+    """
     features = features[:: -(-len(features) // MOST_SAMPLES)]
     wanted = by.scores(features @ to_numpy(before.weight).astype(np.float64).T)
     arrived = features @ to_numpy(after.weight).astype(np.float64).T

@@ -1,4 +1,6 @@
-"""An adjustment of a head, with all its checks: one body for torch modules, Keras models and model files.
+"""An adjustment of a head, with all its checks.
+
+There is one body for torch modules, Keras models and model files.
 
 `apply` is that body. It checks that the choice fits the head and would arrive in the logits
 (`check_fits`), computes the new head, and only then has the place write it, so that an error leaves
@@ -43,7 +45,14 @@ _COMPETE = Advice("task", "multiclass", "if the largest of them is taken")
 
 
 def check_fits(place: Place[Written], chosen: Chosen) -> Checked | None:
-    """Raise LevelheadError if what was chosen does not fit a head; return how it is known to arrive in the logits."""
+    """Check that what was chosen fits a head, and arrives in the logits.
+
+    Returns:
+        How it is known to arrive; None if it is not known.
+
+    Raises:
+        LevelheadError: it does not fit: another task, other classes, one logit, several layers.
+    """
     facts = place.facts
     task = "multiclass"
     if chosen.tuned is not None:
@@ -157,7 +166,10 @@ class _NewHeads(NamedTuple):
 def _new_heads(
     before: tuple[Head, ...], adjustment: Adjustment, features: Array | None
 ) -> _NewHeads:
-    """Return the adjusted heads: offsets go into biases or, with features, into the weights of a head without one."""
+    """Return the adjusted heads, one for each layer.
+
+    Offsets go into biases or, with features, into the weights of a head without one.
+    """
     if adjustment.adds and before[0].bias is None and features is not None:
         head, along = put_along(before[0], adjustment, features)
         return _NewHeads((head,), along)
@@ -165,7 +177,10 @@ def _new_heads(
 
 
 def _count_flips(logits: Array, facts: Facts, adjustment: Adjustment) -> tuple[int | None, int]:
-    """Return how many predictions rounding to half precision could flip, None if it cannot, and of how many."""
+    """Return how many predictions rounding to half precision could flip, and of how many.
+
+    The first is None if the weights are not in half precision, or not only scaled.
+    """
     values = check_logits(logits)
     rows = facts.sizes[0]
     if rows > 1 and values.shape[1] != rows:
@@ -321,7 +336,7 @@ def rescale_(
     logits: Array | None = None,
     again: bool = False,
 ) -> Adjusted:
-    """Find the head of a model and scale each weight vector, in place, by how rare its class is (RS).
+    """Find the head of a model and scale its weight vectors by how rare their classes are (RS).
 
     ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count: `adjust_` by the paper's rule.
 
@@ -357,7 +372,11 @@ def rescale_(
 
 
 def _head_of(model: Model, layer: LayerChoice, example: Example, size: int | None) -> InMemory[Any]:
-    """Find the head of a model in memory; the size is likely, but not certain, to be its number of classes."""
+    """Open a model in memory as a place, and find its head.
+
+    Args:
+        size: likely, but not certain, to be the number of classes.
+    """
     place: InMemory[Any]
     # Keras's models are torch modules, too, where it runs on torch.
     if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):

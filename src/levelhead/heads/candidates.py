@@ -80,7 +80,9 @@ class Candidates(Protocol):
 
 
 def find_by_names(model: Candidates, classes: int | None) -> list[str]:
-    """Return the layers under names that libraries give their heads: none, one, or a pair that feeds one output.
+    """Return the layers under names that libraries give their heads.
+
+    There may be none, one, or a pair that feeds one output.
 
     Args:
         model: its linear layers.
@@ -120,7 +122,10 @@ def check_no_rivals(model: Candidates, head: list[str]) -> list[str]:
 
 
 def is_shortcut(layer: str) -> bool:
-    """Return whether a layer leads past others by its name, such as `layer4.0.downsample.0`: it is never a head."""
+    """Return whether a layer leads past others, by its name: it is never a head.
+
+    Such is `layer4.0.downsample.0` of a ResNet.
+    """
     names = [name for name in layer.split(".") if not name.isdecimal()]
     return any(SHORTCUT.fullmatch(name) for name in names[-2:])
 
@@ -131,7 +136,10 @@ def is_logit_scale(name: str, size: int, rows: int | None) -> bool:
 
 
 def list_layers(layers: Iterable[tuple[str, Sequence[int]]], most: int = 8) -> str:
-    """Return layers with the shapes of their weights, for a message; of many the last ones, since heads come late."""
+    """Return layers with the shapes of their weights, for a message.
+
+    Of many, the last ones are listed, since heads come late.
+    """
     texts = [f"{layer or '(the model itself)'} {list(shape)}" for layer, shape in layers]
     if not texts:
         return "none"

@@ -1,4 +1,4 @@
-"""What to do to a head: what was tuned, read from where it is, or a rule at a strength of one's own."""
+"""What to do to a head: what was tuned, or a rule at a strength of one's own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Chosen(NamedTuple):
 
     @property
     def multiplies(self) -> bool:
-        """Whether weight vectors are multiplied: by what was tuned or, before counts are known, by the rule."""
+        """Whether weight vectors are multiplied.
+
+        A rule tells so by its kind; what was tuned may have all scales at 1.
+        """
         if self.tuned is None:
             return self.rule.multiplies
         return self.tuned.adjustment.multiplies

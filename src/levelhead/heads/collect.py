@@ -1,4 +1,6 @@
-"""The logits and labels of a torch model over a loader. torch is used only where the caller already has it.
+"""The logits and labels of a torch model over a loader.
+
+torch is used only where the caller already has it.
 
 `collect` takes a batch, moves it to the model's device, runs the model on it (`batch_scores`, or a
 function of the caller's), and keeps what counts: logits [n, K], labels [n] and, if asked for, what
@@ -32,7 +34,10 @@ BatchScores = Callable[[Any, Batch], tuple[Array, Array]]
 
 
 class Collected(tuple[Array, Array]):
-    """Logits [N, K] and labels [N], as a pair; `features` [N, d], what the head takes, where they were asked for."""
+    """Logits [N, K] and labels [N], as a pair.
+
+    Where they were asked for, `features` [N, d] are what the head takes; else None.
+    """
 
     features: Array | None
 
@@ -160,7 +165,10 @@ def _rows_of(
 
 
 def check_held_out(loader: object) -> None:
-    """Refuse a loader that is one of training data, as far as its sampler shows it; warn if that is only likely."""
+    """Refuse a loader of training data, as far as its sampler shows it.
+
+    One that only shuffles may be of held-out samples: then it is a warning.
+    """
     sampler = getattr(loader, "sampler", None)
     kind = type(sampler).__name__
     if kind == "WeightedRandomSampler" or getattr(sampler, "replacement", False):
@@ -179,7 +187,11 @@ def check_held_out(loader: object) -> None:
 
 
 def batch_scores(model: "nn.Module", batch: Batch) -> tuple[Array, Array]:
-    """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels."""
+    """Return the logits and labels of one batch.
+
+    Args:
+        batch: (inputs, labels), (input, ..., labels), or a dict with labels.
+    """
     # Batches of transformers have keys, but need not be a Mapping.
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         key = next((key for key in LABEL_KEYS if key in batch), None)
@@ -197,7 +209,10 @@ def batch_scores(model: "nn.Module", batch: Batch) -> tuple[Array, Array]:
 
 
 def _call(model: "nn.Module", inputs: Mapping[str, object]) -> object:
-    """Call a model with named inputs; a single one is passed by position where its name is not that of the model."""
+    """Call a model with named inputs.
+
+    A single one is passed by position where its name is not that of the model.
+    """
     parameters = inspect.signature(model.forward).parameters
     unknown = sorted(set(inputs) - set(parameters))
     takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -251,7 +266,10 @@ def _as_samples(logits: "Tensor", labels: Array) -> tuple["Tensor", "Tensor"]:
 
 
 def _moved(batch: Batch, device: "torch.device | None") -> Batch:
-    """Return a batch with its tensors on the device; what is not a tensor or a container of them stays."""
+    """Return a batch with its tensors on the device.
+
+    What is not a tensor or a container of them stays as it is.
+    """
     if device is not None and hasattr(batch, "to") and (is_torch(batch) or hasattr(batch, "keys")):
         return batch.to(device)
     if isinstance(batch, Mapping):

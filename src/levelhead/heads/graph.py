@@ -121,7 +121,10 @@ def _layers_before(
     known: dict[Value, dict[Key, Linear[Key, Layer]] | LevelheadError],
     depth: int,
 ) -> dict[Key, Linear[Key, Layer]]:
-    """Return the layers behind all values that a node takes; a layer that several come from is there once."""
+    """Return the layers behind all values that a node takes.
+
+    A layer that several of them come from is there once, with what is done on both ways.
+    """
     layers: dict[Key, Linear[Key, Layer]] = {}
     class_axes = set[int | None]()
     for source in dict.fromkeys(step.sources):
@@ -172,7 +175,7 @@ class GraphHead(Generic[Key, Layer]):
 
     @property
     def task(self) -> LabelTask | None:
-        """Whether samples have one of the classes or several labels, where a softmax or a sigmoid tells."""
+        """Whether samples have one class or several labels, if a softmax or sigmoid tells."""
         if "sigmoid" in self.follows and self.units > 1:
             return "multilabel"
         if self.follows & {"softmax", "log_softmax"}:

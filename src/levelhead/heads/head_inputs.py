@@ -21,7 +21,9 @@ CLOSE = 1e-2  # of the largest logit: half precision rounds this much
 
 
 class HeadInputs:
-    """Watches the head of a model; it is found when the first logits say how many classes there are.
+    """Watches the head of a model.
+
+    It is found when the first logits say how many classes there are.
 
     Args:
         model: any torch module.
@@ -36,7 +38,11 @@ class HeadInputs:
     def of(
         self, run: Callable[[], tuple["Tensor", "Tensor"]]
     ) -> tuple[tuple["Tensor", "Tensor"], "Tensor"]:
-        """Run the model on a batch; return logits and labels, and the features of its logits, [..., d] as they are."""
+        """Run the model on a batch.
+
+        Returns:
+            Logits and labels, and the features of these logits, [..., d] as they are.
+        """
         if self._head is None:
             logits, _ = run()
             self._head = self._find(logits)
@@ -77,7 +83,9 @@ class HeadInputs:
 def _rows_of_logits(
     inputs: "Tensor", outputs: "Tensor", logits: "Tensor", classes: int
 ) -> "Tensor":
-    """Return what the logits come from: the inputs, those at one position of each sample, or their mean.
+    """Return what the logits come from, [..., d].
+
+    That is the inputs, those at one position of each sample, or their mean.
 
     Args:
         inputs, outputs: of the head.

@@ -1,4 +1,6 @@
-"""`InMemory`: the head of a model in memory, what the places of torch and Keras models have in common.
+"""`InMemory`: the head of a model in memory.
+
+It is what the places of torch and Keras models have in common.
 
 `find` looks for the layers of the head and checks that they can be changed. `apply` (apply.py) then
 checks and computes a `Change`, and `write` puts it into the layers. Each changed layer gets a mark,
@@ -55,7 +57,10 @@ class InMemory(Place[Adjusted], Generic[Layer]):
 
     @abstractmethod
     def why_not(self, module: Layer) -> str | None:
-        """Return why changing this layer would not scale its outputs, or would change others too."""
+        """Return why this layer cannot be changed, or None.
+
+        Changing it would not scale its outputs, or would change others too.
+        """
 
     @abstractmethod
     def sizes(self) -> set[int | None]:
@@ -71,14 +76,17 @@ class InMemory(Place[Adjusted], Generic[Layer]):
 
     @abstractmethod
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
-        """Keep the layers as they are and add the biases that the new heads have; return the way back."""
+        """Keep the layers as they are; return the way back.
+
+        Layers without a bias get one where their new heads have it.
+        """
 
     @abstractmethod
     def state(self, module: Layer, *, weights: bool) -> tuple[Hashable, tuple[str, ...]]:
         """Return the version and the digests of a layer's weights, or of its bias."""
 
     def auxiliary(self) -> tuple[str, ...]:
-        """Return the paths of heads that the model runs in training alone; they are never changed."""
+        """Return the paths of heads that only training runs; they are never changed."""
         return ()
 
     def notes(self) -> Sequence[Note]:
@@ -96,7 +104,10 @@ class InMemory(Place[Adjusted], Generic[Layer]):
         example: Example = None,
         classes: int | None = None,
     ) -> Mapping[str, Layer]:
-        """Find the head and check that each of its layers can be changed in place without changing anything else."""
+        """Find the head.
+
+        Each of its layers must be one that can be changed in place without changing anything else.
+        """
         self.layers = self.find_layers(layer, example, classes)
         self.example = example
         self.named = layer is not None
@@ -129,7 +140,10 @@ class InMemory(Place[Adjusted], Generic[Layer]):
         return self.head(module, self.facts.names)
 
     def replace(self, head: Head, *, layer: LayerChoice = None, example: Example = None) -> None:
-        """Put another head into the place of the one that is found: of its shape, and with a bias if that has one."""
+        """Put another head into the place of the one that is found.
+
+        It must have its shape, and a bias exactly if that has one.
+        """
         path, module = self._find_single(layer, example, head.classes)
         where = path or "the layer"
         old = self.head(module)
@@ -154,7 +168,10 @@ class InMemory(Place[Adjusted], Generic[Layer]):
         return next(iter(layers.items()))
 
     def earlier(self) -> str | None:
-        """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
+        """Return what was done to the head before and still holds, as an error says it.
+
+        It is the last mark on a layer, or note about the model, that tells of the layer as it is.
+        """
         noted = []
         for note in self.notes():
             done = done_text(note["rule"], note.get("strength"))
@@ -233,5 +250,8 @@ class InMemory(Place[Adjusted], Generic[Layer]):
 
 
 def _unmark(module: object, mark: _Mark) -> None:
-    """Take a mark off a layer: where its weights were multiplied by 1, they are what they were and would match it."""
+    """Take a mark off a layer.
+
+    Where its weights were multiplied by 1, they are what they were and would match it.
+    """
     vars(module)[MARKS] = tuple(other for other in getattr(module, MARKS, ()) if other is not mark)

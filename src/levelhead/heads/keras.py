@@ -43,7 +43,9 @@ def read(
     example: Example = None,
     classes: int | None = None,
 ) -> Head:
-    """Read the head of a Keras model, as a copy: weight [K, d], the kernel transposed, and bias [K] if it has one.
+    """Read the head of a Keras model, as a copy.
+
+    It has weight [K, d], the kernel transposed, and bias [K] if the layer has one.
 
     Args:
         model: a Keras 3 model, built.
@@ -91,7 +93,10 @@ class KerasModel(InMemory[KerasLayer]):
         return self._graph_head.layers
 
     def why_not(self, module: KerasLayer) -> str | None:
-        """Return why scaling a column of a layer's kernel would not scale that output and nothing else."""
+        """Return why a layer cannot be changed, or None.
+
+        Scaling a column of its kernel must scale that output and nothing else.
+        """
         if not module.built:
             return "it is not built yet; run the model once"
         if getattr(module, "quantization_mode", None):
@@ -137,7 +142,10 @@ class KerasModel(InMemory[KerasLayer]):
         )
 
     def head(self, module: KerasLayer, names: Sequence[str] | None = None) -> Head:
-        """Return a copy of a layer's variables, in float32 or better: the kernel transposed to [K, d]."""
+        """Return a copy of a layer's variables, the kernel transposed to [K, d].
+
+        Half precision is widened to float32.
+        """
         kernel = _numpy(module.kernel)
         weight = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[-1]).T)
         bias = None
@@ -191,7 +199,10 @@ class KerasModel(InMemory[KerasLayer]):
 
 
 def normalize_columns(layer: KerasLayer) -> None:
-    """Set ``w_i <- w_i / ||w_i||`` in place, for a kernel [d, K] or [1, 1, d, K], on its backend, without checks."""
+    """Normalize the columns of a layer in place: ``w_i <- w_i / ||w_i||``.
+
+    The kernel is [d, K] or [1, 1, d, K]; it is done on its backend, without checks.
+    """
     ops = keras_library().ops
     kernel = layer.kernel.value
     # In half precision the sum of squares would be too coarse, or overflow.
@@ -204,7 +215,10 @@ def normalize_columns(layer: KerasLayer) -> None:
 
 
 def _numpy(variable: KerasTensor) -> np.ndarray:
-    """Return a copy of a variable's values; half precision is widened to float32, which is exact."""
+    """Return a copy of a variable's values.
+
+    Half precision is widened to float32, which is exact.
+    """
     ops = keras_library().ops
     values = variable.value
     if variable.dtype in HALF_DTYPES:  # numpy has no bfloat16

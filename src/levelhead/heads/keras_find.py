@@ -63,7 +63,10 @@ def find_keras_head(
 
 
 def _head_by_graph(model: KerasLayer, classes: int | None) -> KerasHead:
-    """Return the head that the walk back from the model's outputs finds, if there is only one that fits."""
+    """Return the head that the walk back from the model's outputs finds.
+
+    There must be only one that fits.
+    """
     outputs = [tensor._keras_history for tensor in model.outputs]
     fitting, heads = find_keras_heads(outputs, partial(_node_of, model), classes, NAME_LAYER)
     if len(fitting) == 1:
@@ -152,7 +155,10 @@ def variables_of(layer: KerasLayer) -> list[KerasTensor]:
 
 
 def _kind(layer: KerasLayer) -> str:
-    """Return which class of Keras's own a layer is of, also if the user derived one from it; "" if of none."""
+    """Return which class of Keras's own a layer is of; "" if of none.
+
+    The user may have derived a class from it.
+    """
     for kind in type(layer).__mro__:
         if kind.__module__.startswith("keras.src.layers."):
             return kind.__name__
@@ -160,7 +166,11 @@ def _kind(layer: KerasLayer) -> str:
 
 
 def _node_of(model: KerasLayer, history: tuple[KerasLayer, int, int]) -> KerasNode[str, KerasLayer]:
-    """Return what a tensor comes from, by its history: the layer, which call of it, which of its outputs."""
+    """Return what a tensor comes from.
+
+    Args:
+        history: its layer, which call of it, and which of its outputs, as Keras keeps them.
+    """
     layer, call, index = history
     wrapped = layer
     if type(layer).__name__ == "TimeDistributed":
@@ -270,7 +280,11 @@ def moves_outputs(
 def _outputs(
     model: KerasLayer, example: Example, layer: KerasLayer, values: Sequence[np.ndarray]
 ) -> np.ndarray | None:
-    """Run a model with other values in the variables of a layer; None if it does not return a tensor."""
+    """Run a model with other values in the variables of a layer.
+
+    Returns:
+        What it gives, in float64; None if that is no tensor.
+    """
     ops = keras_library().ops
     new = {}
     for variable, numbers in zip(variables_of(layer), values, strict=True):

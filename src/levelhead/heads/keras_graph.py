@@ -147,7 +147,10 @@ def _look(
 def _linear(
     node: KerasNode[Key, Layer], units: int, advice: Advice
 ) -> Linear[Key, KerasNode[Key, Layer]]:
-    """Return a Dense layer or 1x1 convolution as the end of the walk, with the axes of its outputs."""
+    """Return a Dense layer or 1x1 convolution as the end of the walk.
+
+    It has the axes of its outputs, as far as they are known.
+    """
     if node.calls > 1:
         applied = f"{node.name} is applied {node.calls} times in the model"
         raise LevelheadError(f"{applied}, and all of them would change", advice=advice)
@@ -165,7 +168,10 @@ def _linear(
 
 
 def _moved(node: KerasNode[Key, Layer], activation: str, advice: Advice, axes: Axes) -> Axes | None:
-    """Return where a layer that may follow a head puts the axis of the classes; None if that is not known."""
+    """Return where a layer that may follow a head puts the axis of the classes.
+
+    None if that is not known.
+    """
     axes = replace(axes, shape=node.shape or axes.shape)
     _check_softmax(node, activation, axes)
     if node.kind == "Reshape":
@@ -200,7 +206,10 @@ def _permuted(node: KerasNode[Key, Layer], axes: Axes, classes: int) -> Axes:
 
 
 def _flattened(axes: Axes, classes: int) -> Axes | None:
-    """Return all axes but that of samples as one: the classes alone, if the others have one entry each."""
+    """Return all axes but that of samples as one.
+
+    It is that of the classes alone, if the others have one entry each.
+    """
     shape = axes.shape
     if shape is None or len(shape) < -classes:
         return None

@@ -1,4 +1,6 @@
-"""The note of an adjustment: what was done to which head. Files have it in metadata, models and adapters in configs.
+"""The note of an adjustment: what was done to which head.
+
+Files have it in their metadata, models and adapters in their configs.
 
 A note is a dict as JSON holds it: version, rule, strength, scale [K], offset [K], counts, head (the
 names of its layers), and by where it is bias and before (files) or sha256 and rounded (configs).
@@ -42,7 +44,10 @@ _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 
 def note_entries(note: Note) -> dict[str, str]:
-    """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
+    """Return a note as the strings that metadata can hold.
+
+    Texts stay as they are, everything else becomes JSON.
+    """
     entries = {}
     for key, field in NOTE.items():
         if field in TEXTS and field in note:
@@ -90,7 +95,13 @@ def _json(text: str | bytes) -> object:
 
 
 def check_note(note: object, file: Path) -> dict[str, Any]:
-    """Return the note if an adjustment of a file can have written it: others may write into its metadata too."""
+    """Return the note if an adjustment of a file can have written it.
+
+    Others may write into its metadata too.
+
+    Raises:
+        LevelheadError: it is damaged.
+    """
     if not _says_what_was_done(note) or note.get("bias") not in ("scale", "keep"):
         reason = "its record of an earlier adjustment is damaged"
         raise LevelheadError(f"{file}: {reason}; save the model again without it")
@@ -105,7 +116,10 @@ def is_note(note: object) -> TypeGuard[Note]:
 
 
 def _says_what_was_done(note: object) -> TypeGuard[Note]:
-    """Return whether something has the entries of a note: version, rule, strength, head, scale and offset."""
+    """Return whether something has the entries of a note.
+
+    These are version, rule, strength, head, scale and offset.
+    """
     if not isinstance(note, Mapping):
         return False
     try:
@@ -147,14 +161,21 @@ def digests_in(note: Note) -> tuple[str, ...]:
 
 
 def note_in_version(version: object) -> object:
-    """Return what is noted behind the version in an adapter's config, or None; `is_note` tells whether it is a note."""
+    """Return what is noted behind the version in an adapter's config, or None.
+
+    `is_note` tells whether it is a note.
+    """
     if isinstance(version, str):
         return _json(version.partition(IN_VERSION)[2])
     return None
 
 
 def leave_note(model: LibraryModel, note: Note) -> Callable[[], None]:
-    """Write a note into the config that `save_pretrained` saves with a model or an adapter; return the way back."""
+    """Write a note into the config that `save_pretrained` saves with a model or an adapter.
+
+    Returns:
+        The way back.
+    """
     back: list[Callable[[], None]] = []
     config = getattr(model, "config", None)
     if callable(getattr(config, "to_json_string", None)):
@@ -174,14 +195,17 @@ def leave_note(model: LibraryModel, note: Note) -> Callable[[], None]:
 
 
 def extend_note(model: LibraryModel, facts: Note) -> None:
-    """Add facts, as JSON can hold them, to the note that an adjustment left in a model's config, if there is one."""
+    """Add facts, as JSON can hold them, to the note in a model's config, if there is one."""
     notes = notes_in_configs(model)
     if notes:
         leave_note(model, {**notes[0], **facts})
 
 
 def drop_note(model: LibraryModel) -> None:
-    """Take the notes out of the configs of a model and its active adapters, as its head is about to be trained on."""
+    """Take the notes out of the configs of a model and its active adapters.
+
+    Its head is about to be trained on, and no longer what the notes tell of.
+    """
     if is_note(getattr(getattr(model, "config", None), NOTE_KEY, None)):
         _put(model.config, None)
     for adapter in _adapters(model).values():
@@ -206,7 +230,9 @@ def notes_in_configs(model: LibraryModel) -> list[Note]:
 def notes_in_files(
     model: LibraryModel, digests: Callable[[bytes, str], tuple[str, ...]]
 ) -> Iterator[Note]:
-    """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head.
+    """Yield the notes in the safetensors files that a model was loaded from.
+
+    Each has the sha256 of the head in its file.
 
     `levelhead adjust` leaves its note in the file alone; transformers does not keep it when it loads
     the model, but remembers the folder.
@@ -234,7 +260,10 @@ def notes_in_files(
 
 
 def _adapters(model: LibraryModel) -> dict[str, Any]:
-    """Return the configs of a model's active adapters that have a version (since PEFT 0.18), by name."""
+    """Return the configs of a model's active adapters, by name.
+
+    Only those with a version, which PEFT writes since 0.18.
+    """
     configs = getattr(model, "peft_config", None)
     if not isinstance(configs, Mapping):
         return {}

@@ -1,4 +1,6 @@
-"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files.
+"""`Place`: where a head is, once it is found.
+
+It is in layers of a model in memory, or in byte ranges of a model's files.
 
 `apply` (apply.py) makes a `Change` of a head and asks its place to write it. in_memory.py has what
 the places of torch and Keras models have in common; that of a model's files is in the room files.
@@ -62,7 +64,10 @@ class Change:
         return self.adjustment.multiplies or self.along is not None
 
     def doubts(self, norms: np.ndarray) -> Iterator[LevelheadWarning]:
-        """Yield what speaks against scaling by counts, as norms [K] show it, unless held-out samples spoke for it."""
+        """Yield what speaks against scaling by counts, as norms [K] show it.
+
+        Nothing does, if held-out samples spoke for it.
+        """
         # A strength of 0 changes nothing; `tau` goes by the norms themselves.
         by_counts = self.rule.multiplies and not self.rule.needs_norms
         if self.by_hand and by_counts and self.strength and self.counts is not None:
@@ -122,7 +127,11 @@ class Place(ABC, Generic[Written]):
 
     @abstractmethod
     def check_output(self, *, adds: bool) -> Checked | None:
-        """Raise if a change is known not to arrive in the logits; return how it is known that it does."""
+        """Return how it is known that a change arrives in the logits, or None.
+
+        Raises:
+            LevelheadError: it is known not to.
+        """
 
     @abstractmethod
     def check_takes_bias(self, key: str) -> None:

@@ -77,7 +77,10 @@ class Probe:
     dtype: torch.dtype  # of the output
 
     def scales(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head."""
+        """Return whether scaling row i of these layers scales logit i, for every i.
+
+        That is what a head does.
+        """
         # The factors are powers of two, so that nothing is rounded, and the first two differ.
         generator = torch.Generator().manual_seed(2)
         factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=generator)
@@ -87,7 +90,7 @@ class Probe:
         return bool(before.any()) and self._close(layers, after, expected, before)
 
     def adds(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Return whether adding a number to each output of these layers adds the same to its logit."""
+        """Return whether what is added to the outputs of these layers is added to the logits."""
         weights = self._random_weights(layers)
         if weights is None:
             return False
@@ -107,7 +110,10 @@ class Probe:
         return self._close(layers, after, before + offsets, before)
 
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
+        """Return whether doubling every other row moves those logits alone.
+
+        That is true of each of several heads in a sum.
+        """
         moved = torch.arange(self.classes) % 2 == 0
         before, after = self._before_and_after(layers, moved + 1.0)
         others_stay = self._close(layers, after[..., ~moved], before[..., ~moved], before)
@@ -115,7 +121,10 @@ class Probe:
         return others_stay and not own_stay
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
+        """Return whether doubling every other row moves any logit.
+
+        Layers that cannot be tried are taken to.
+        """
         before, after = self._before_and_after(layers, torch.arange(self.classes) % 2 + 1.0)
         return not self._close(layers, after, before, before)
 
@@ -145,7 +154,10 @@ class Probe:
         return close(a, b, scale, self.dtype, *(w.dtype for w in weights if w is not None))
 
     def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
-        """Return other parameters for the layers, by path; None if one of them does not have K rows of its own."""
+        """Return other parameters for the layers, by path.
+
+        None if one of them does not have K rows of its own.
+        """
         generator = torch.Generator().manual_seed(1)
         weights = {}
         for path, layer in layers.items():
@@ -165,7 +177,11 @@ def _outputs(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
 ) -> dict[str, Tensor]:
-    """Return what could be logits, by name, with these weights in place, classes last, on the host."""
+    """Return the outputs that could be logits, by name, classes last, on the host.
+
+    Args:
+        weights: what the model is run with in place of its own, by path.
+    """
     # Torchvision's R-CNNs return what is left of their boxes in the end: here are the logits.
     boxes: list[object] = []
     predictor = getattr(getattr(model, "roi_heads", None), "box_predictor", None)
@@ -200,7 +216,10 @@ def _outputs(
 
 
 def _tensors_in(output: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a model's output with their names: keys and places in tuples, joined by dots."""
+    """Yield the tensors of a model's output with their names.
+
+    These are keys, and places in tuples, joined by dots.
+    """
     if isinstance(output, Tensor):
         yield name, output
         return
@@ -214,7 +233,7 @@ def _tensors_in(output: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def close(a: Tensor, b: Tensor, scale: Tensor, *dtypes: torch.dtype) -> bool:
-    """Return whether two are equal up to the rounding of the coarsest dtype, relative to the largest logit.
+    """Return whether two are equal up to rounding, relative to the largest logit.
 
     A sum of two numbers up to the largest one is off by at most one epsilon of it, and what follows
     rounds again.

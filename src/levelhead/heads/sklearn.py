@@ -1,4 +1,6 @@
-"""The head of a scikit-learn model that scores K > 2 classes as ``x @ coef_.T + intercept_``; others are refused.
+"""The head of a linear scikit-learn classifier of K > 2 classes.
+
+It scores them as ``x @ coef_.T + intercept_``; others are refused.
 
 `linear_model` looks through pipelines and searches for the model that predicts; `read` tries on
 random features that its scores are those of its coefficients, as a subclass may do something else.
@@ -57,7 +59,9 @@ def read(estimator: Estimator) -> Head:
 
 
 def write(estimator: Estimator, head: Head) -> None:
-    """Put a head into a fitted linear classifier, in place; dtype and memory layout stay the model's own.
+    """Put a head into a fitted linear classifier, in place.
+
+    dtype and memory layout stay the model's own.
 
     Args:
         estimator: as for `read`; changed in place.
@@ -91,7 +95,11 @@ def write(estimator: Estimator, head: Head) -> None:
 
 
 def linear_model(estimator: Estimator) -> Estimator:
-    """Return the fitted linear model of three or more classes in an estimator, or raise with the reason."""
+    """Return the fitted linear model of three or more classes in an estimator.
+
+    Raises:
+        LevelheadError: there is none; the message says what to do.
+    """
     check_is_fitted(estimator)
     model = innermost(estimator)
     coef = getattr(model, "coef_", None)
@@ -110,7 +118,10 @@ def linear_model(estimator: Estimator) -> Estimator:
 
 
 def innermost(estimator: Estimator) -> Estimator:
-    """Return the estimator that predicts in the end: of a pipeline the last step, of a search the best one."""
+    """Return the estimator that predicts in the end.
+
+    Of a pipeline that is the last step, of a search the best one.
+    """
     if hasattr(estimator, "best_estimator_"):
         return innermost(estimator.best_estimator_)
     if isinstance(estimator, FrozenEstimator):
@@ -121,7 +132,10 @@ def innermost(estimator: Estimator) -> Estimator:
 
 
 def _bias(model: Estimator) -> np.ndarray | None:
-    """Return the bias, or None if no intercept was fitted: some models then keep a scalar 0.0, others K zeros."""
+    """Return the bias, or None if no intercept was fitted.
+
+    Some models then keep a scalar 0.0, others K zeros.
+    """
     intercept = np.asarray(getattr(model, "intercept_", 0.0))
     if intercept.ndim == 1 and (getattr(model, "fit_intercept", True) or intercept.any()):
         return intercept

@@ -126,7 +126,10 @@ class Tail:
         return self._arrives(_Change(torch.mul, factors))
 
     def adds(self) -> bool | None:
-        """Return whether what is added to the head's outputs is added to its logits; None if not known."""
+        """Return whether what is added to the head's outputs arrives in its logits as it is.
+
+        None if that is not known.
+        """
         offsets = 5.0 * (torch.arange(self._classes) % 2) - 2.0
         return self._arrives(_Change(torch.add, offsets))
 
@@ -273,7 +276,10 @@ class _Run:
         return node.op == "call_function" and node.target is getattr and node.args[1] == "shape"
 
     def _shape(self, node: fx.Node) -> tuple[int, ...] | int:
-        """Return the shape of what the model takes, or one size of it: samples, channels, pixels."""
+        """Return the shape of what the model takes, or one size of it.
+
+        The axes are samples, channels and pixels.
+        """
         axis = node.kwargs.get("dim")
         if axis is None and len(node.args) > 1:
             axis = node.args[1]

@@ -1,4 +1,4 @@
-"""Heads in torch modules, also sharded by FSDP2: read, written, and changed in place with a way back.
+"""Heads in torch modules, also sharded by FSDP2: read, written, changed with a way back.
 
 `TorchModel` is the place of such a head. torch_find.py tells which layer it is, torch_plain.py
 whether its numbers can be changed, torch_proof.py whether a change arrives in the logits, and
@@ -41,7 +41,9 @@ def read(
     example: Example = None,
     classes: int | None = None,
 ) -> Head:
-    """Read the head of a torch module, as a copy, with class names where the model's config has them.
+    """Read the head of a torch module, as a copy.
+
+    It has the class names of the model's config, where there are any.
 
     Args:
         model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
@@ -55,7 +57,9 @@ def read(
 def write(
     model: nn.Module, head: Head, *, layer: LayerChoice = None, example: Example = None
 ) -> None:
-    """Put a head into a torch module, in place: parameters, their dtype, device and sharding stay the module's own.
+    """Put a head into a torch module, in place.
+
+    Parameters, their dtype, device and sharding stay the module's own.
 
     Args:
         model, layer, example: as in `find_head`.
@@ -117,7 +121,10 @@ class TorchModel(InMemory[Editable]):
         )
 
     def head(self, module: Editable, names: Sequence[str] | None = None) -> Head:
-        """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
+        """Return a copy of a layer's parameters, whole even if they are sharded.
+
+        The weight of a convolution is flattened to [K, d].
+        """
         weight = gather(module.weight.detach()).clone()
         bias = None
         if module.bias is not None:
@@ -142,7 +149,10 @@ class TorchModel(InMemory[Editable]):
         return auxiliary_heads(self.model, dict(self.layers))
 
     def check_takes_bias(self, key: str) -> None:
-        """Check that a layer without a bias would add a new one, and the model would be loaded with it again."""
+        """Check that a layer without a bias can get one.
+
+        It must add it, and the model must be loaded with it again.
+        """
         reason = self._why_no_bias(key)
         if reason is not None:
             needs = f"cannot give {key or 'the layer'} a bias, which this needs: {reason}"
@@ -169,7 +179,10 @@ class TorchModel(InMemory[Editable]):
         return None
 
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
-        """Give layers the biases that only their new heads have; return the way back to the values that all have."""
+        """Give layers the biases that only their new heads have; return the way back.
+
+        It brings all values back and takes the new biases out.
+        """
         saved = []
         grown = []
         for (path, module), head in zip(self.layers.items(), heads, strict=True):
@@ -182,7 +195,10 @@ class TorchModel(InMemory[Editable]):
         return partial(_restore, self.model, saved, grown)
 
     def put(self, module: Editable, head: Head) -> None:
-        """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
+        """Put a head into a layer.
+
+        Its parameters, their dtype, device and sharding stay the layer's own.
+        """
         with torch.no_grad():
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:
@@ -203,7 +219,10 @@ def _digests_of_bytes(data: bytes, dtype: str) -> tuple[str, ...]:
 
 
 def _digests(values: Tensor) -> tuple[str, ...]:
-    """Return the sha256 of a tensor's bytes, as it is and rounded to the other dtypes that models are saved in."""
+    """Return the sha256 of a tensor's bytes.
+
+    The first is of the tensor as it is, the others as models are saved: rounded to another dtype.
+    """
     digests = []
     for dtype in dict.fromkeys([values.dtype, torch.float32, torch.bfloat16, torch.float16]):
         flat = values.to(dtype).flatten().contiguous()
@@ -212,7 +231,10 @@ def _digests(values: Tensor) -> tuple[str, ...]:
 
 
 def _restore(model: nn.Module, saved: Sequence[_Saved], grown: Sequence[nn.Module]) -> None:
-    """Give parameters their old values back and take out biases that are new; all of it or, with an error, none."""
+    """Give parameters their old values back, and take out biases that are new.
+
+    All of it or, with an error, none.
+    """
     reshard(model)
     current = {id(p) for p in model.parameters()}
     for old in saved:

@@ -1,4 +1,4 @@
-"""What stands around a layer of a torch model and may bend its outputs: modules after it, scales and norms.
+"""What stands around a layer of a torch model and may bend its outputs.
 
 Without an input to run the model on, only what is registered can be seen: in a plain `Sequential`
 the order of its modules is the order in which they run; anywhere else it is a hint, and doubts are
@@ -43,7 +43,10 @@ def modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list
 
 
 def check_no_norm_after(model: nn.Module, path: str) -> None:
-    """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
+    """Check that no norm of K numbers is registered next in a block around the layer.
+
+    It would undo the scaling.
+    """
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
     # A norm of as many inputs as outputs could stand before the layer.
     if rows == columns:
@@ -57,7 +60,7 @@ def check_no_norm_after(model: nn.Module, path: str) -> None:
 
 
 def _features_of(norm: nn.Module) -> int | None:
-    """Return how many features a norm has one number for, learned or not; None if it has other shapes.
+    """Return how many features a norm has one number for; None if it has other shapes.
 
     BatchNorm has `num_features`, GroupNorm `num_channels`, LayerNorm `normalized_shape`; RMSNorm and
     PReLU may have only their weight.
@@ -75,7 +78,10 @@ def _features_of(norm: nn.Module) -> int | None:
 
 
 def check_parent_adds_nothing(model: nn.Module, path: str) -> None:
-    """Check that the block around a layer has no bias of its own and no attention, as graph convolutions do."""
+    """Check that the block around a layer adds nothing to its outputs.
+
+    Graph convolutions have a bias of their own, or attention.
+    """
     if not path:
         return
     block = model.get_submodule(path.rpartition(".")[0])
@@ -94,7 +100,10 @@ def check_parent_adds_nothing(model: nn.Module, path: str) -> None:
 
 
 def last_with_weights(model: nn.Module) -> nn.Module | None:
-    """Return the module that is registered last of those with a matrix of their own, but for embeddings."""
+    """Return the last module with a matrix of its own, but for embeddings.
+
+    Last as they are registered, which need not be the order in which they run.
+    """
     last = None
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -108,7 +117,10 @@ def last_with_weights(model: nn.Module) -> nn.Module | None:
 
 
 def scale_around(model: nn.Module, path: str) -> str | None:
-    """Return the name of a scale or temperature next to the layer or in the model: a tensor, or a number but 1."""
+    """Return the name of a scale or temperature next to the layer, or in the model.
+
+    It may be a tensor, or a number but 1; None if there is none.
+    """
     rows = outputs(model.get_submodule(path))
     for block in (model.get_submodule(path.rpartition(".")[0]), model):
         for name, p in (*block._parameters.items(), *block._buffers.items()):
@@ -124,7 +136,10 @@ def scale_around(model: nn.Module, path: str) -> str | None:
 
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
-    """Return whether samples have one of the classes or several labels, and how that is known; None if it is not."""
+    """Return whether samples have one class or several labels, and how that is known.
+
+    None if it is not known.
+    """
     if outputs(model.get_submodule(path)) != 1:  # a sigmoid of one logit is that of two classes
         for block, later in modules_after(model, path):
             if not is_plain_sequence(block):

@@ -1,4 +1,6 @@
-"""Which layer of a torch model is its head. A wrong guess would bend another, so every doubt is an error.
+"""Which layer of a torch model is its head.
+
+A wrong guess would bend another layer, so that every doubt is an error.
 
 `find_head` takes the layers that the caller names. Else it asks the model itself, the names that
 libraries give their heads (candidates.py), and, last, whether only one layer has an output per
@@ -216,7 +218,10 @@ class _Modules:
         return bool(self._inside(block))
 
     def fits(self, block: str, classes: int | None) -> bool:
-        """Return whether a block has a layer of so many outputs or, if that is not known, the model's last layer."""
+        """Return whether a block has a layer of K outputs.
+
+        If K is not known: whether it has the model's last layer.
+        """
         inside = self._inside(block)
         if classes is not None:
             return any(outputs(module) == classes for module in inside)
@@ -227,15 +232,21 @@ class _Modules:
         return list(_named_layers(self.model, submodule(self.model, block), classes))
 
     def is_hidden(self, layer: str, head: Sequence[str]) -> bool:
-        """Return whether a layer feeds a neighbor, or only training runs it, so that it is no rival of the head."""
+        """Return whether a layer is no rival of the head.
+
+        It feeds a neighbor, or only training runs it.
+        """
         return self._feeds_a_neighbor(layer, head) or self.is_auxiliary(layer, head)
 
     def is_auxiliary(self, layer: str, head: Sequence[str]) -> bool:
-        """Return whether the model's forward runs the layer in training, and the head alone in evaluation."""
+        """Return whether training runs the layer, and evaluation the head without it."""
         return self._modes is not None and layer in self._modes.auxiliary(head)
 
     def _feeds_a_neighbor(self, layer: str, head: Sequence[str]) -> bool:
-        """Return whether a layer is not next to those of the head, and its block has a module that takes K inputs."""
+        """Return whether a layer feeds a module of its block, which takes K inputs.
+
+        A layer next to those of the head may feed the output with them.
+        """
         parent = layer.rpartition(".")[0]
         if not parent or parent in {path.rpartition(".")[0] for path in head}:
             return False
@@ -262,7 +273,10 @@ class _Modules:
 
 
 def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
-    """Return the layers that the example shows to be the head of the one output, or of all outputs with K columns."""
+    """Return the layers that the example shows to be the head.
+
+    If several outputs have K columns, all must come from these layers.
+    """
     if len(probes) == 1:
         return _proved_by(model, probes[0])
     proved: dict[str, _Layers] = {}
@@ -282,7 +296,9 @@ def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
 
 
 def _comes_from(model: nn.Module, head: _Layers, proved: _Layers, probe: Probe) -> bool:
-    """Return whether an output comes from the head: as its logits, or moved by it and no other layer of K outputs.
+    """Return whether an output comes from the head.
+
+    It is its logits, or it is moved by it and by no other layer of K outputs.
 
     The second is so of probabilities beside logits.
     """
@@ -298,7 +314,10 @@ def _comes_from(model: nn.Module, head: _Layers, proved: _Layers, probe: Probe) 
 
 
 def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
-    """Return the layers that the example shows to be the head: those expected, if they pass, else by a search."""
+    """Return the layers that the example shows to be the head of one output.
+
+    Those expected are tried first; if they do not pass, all layers are.
+    """
     for guess in (_declared_layers, _under_known_names):
         try:
             guessed = guess(model, probe.classes)

@@ -1,4 +1,4 @@
-"""The linear layers of a torch model: which there are, their shapes, and those of PEFT that are run."""
+"""The linear layers of a torch model, their shapes, and those of PEFT that are run."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -35,7 +35,10 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def linear_layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Yield every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or a stand-in."""
+    """Yield every layer that maps features to outputs row by row, with its path, in order.
+
+    It is linear, a 1x1 convolution, or a stand-in of another library.
+    """
     waiting = [(prefix, module)]
     seen = set[nn.Module]()
     while waiting:
@@ -61,7 +64,10 @@ def outputs(module: nn.Module) -> int | None:
 
 
 def layer_shape(module: nn.Module) -> tuple[int, int] | None:
-    """Return (outputs, inputs). Quantized and LoRA layers count as linear: they must be seen to be refused."""
+    """Return how many outputs and inputs a layer has; None if it is not linear.
+
+    Quantized and LoRA layers count as linear: they must be seen to be refused.
+    """
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         if set(module.kernel_size) == {1}:
             return (module.out_channels, module.in_channels)
@@ -85,7 +91,10 @@ def listing(layers: Iterable[tuple[str, nn.Module]]) -> str:
 
 
 def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the children of a module with their names; of PEFT's trained copies of one, the active adapter's alone."""
+    """Yield the children of a module with their names.
+
+    PEFT keeps a trained copy for each adapter: only that of the active one is run.
+    """
     if not is_adapted(module):
         yield from module.named_children()
         return
@@ -103,12 +112,18 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def is_adapted(module: nn.Module) -> bool:
-    """Return whether a module is PEFT's `modules_to_save`: one copy for each adapter, next to the original."""
+    """Return whether a module is PEFT's `modules_to_save`.
+
+    It holds one copy for each adapter, next to the original.
+    """
     return {"original_module", "modules_to_save"} <= {name for name, _ in module.named_children()}
 
 
 def check_live(model: nn.Module, path: str) -> None:
-    """Check that a layer is not a copy in a PEFT model that no forward pass runs: the original's, another adapter's."""
+    """Check that a layer is not a copy in a PEFT model that no forward pass runs.
+
+    Such are the original, and the copies of other adapters.
+    """
     names = path.split(".")
     for depth in range(len(names)):
         block = model.get_submodule(".".join(names[:depth]))

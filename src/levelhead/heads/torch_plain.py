@@ -1,4 +1,4 @@
-"""Whether a layer of a torch module is a plain ``W x + b`` with numbers of its own, or why it is not.
+"""Whether a layer of a torch module is a plain ``W x + b``, or why it is not.
 
 Each function returns None if all is well, or the reason as an error says it, with the way out.
 """
@@ -21,7 +21,10 @@ ADJUST_FIRST = "adjust the float model, then quantize"
 
 
 def why_not_plain(layer: nn.Module) -> str | None:
-    """Return why a layer's weight is not a plain tensor of its own: compiled, wrapped, quantized, computed or empty."""
+    """Return why a layer's weight is not a plain tensor of its own.
+
+    It may be compiled, wrapped, quantized, computed or empty.
+    """
     kind = f"{type(layer).__module__}.{type(layer).__name__}"
     if isinstance(layer, torch.jit.ScriptModule):
         return "it is compiled to TorchScript; adjust the model before that"
@@ -40,7 +43,10 @@ def why_not_plain(layer: nn.Module) -> str | None:
 
 
 def _why_quantized(layer: nn.Module) -> str | None:
-    """Return why a layer's numbers are not floats: it is of a quantizing library, or its weight is."""
+    """Return why a layer's numbers are not floats.
+
+    It is of a quantizing library, or its weight is.
+    """
     kind = type(layer)
     # torch.ao.nn.quantized and its like keep packed weights; GPTQ and AWQ have a `qweight`.
     of_a_library = "quantized" in kind.__module__ or "quantization" in kind.__module__
@@ -61,7 +67,10 @@ def _why_quantized(layer: nn.Module) -> str | None:
 
 
 def _why_computed(layer: nn.Module) -> str | None:
-    """Return why a weight or bias would not stay as it is set: it is computed before each forward."""
+    """Return why a weight or bias would not stay as it is set.
+
+    It is computed again before each forward.
+    """
     computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
     # The functions of torch before `parametrize` leave such names: weight_g and weight_v, weight_orig.
     by_old_functions = any(name.endswith(("_g", "_v", "_orig")) for name in layer._parameters)
@@ -90,7 +99,10 @@ def _why_empty(layer: Editable) -> str | None:
 
 
 def why_tied(layer: nn.Module, model: nn.Module) -> str | None:
-    """Return who else in the model holds the same parameter or memory: another layer, a buffer, the layer itself."""
+    """Return who else in the model holds the same parameter or memory.
+
+    It may be another layer, a buffer, or another parameter of the layer itself.
+    """
     for name, parameter in layer.named_parameters(recurse=False):
         for path, module in model.named_modules():
             for other_name, other in (*module._parameters.items(), *module._buffers.items()):
@@ -104,7 +116,10 @@ def why_tied(layer: nn.Module, model: nn.Module) -> str | None:
 
 
 def _overlap(p: Tensor, q: Tensor) -> bool:
-    """Return whether two tensors share memory, as views of one buffer do; of unusual ones it is not known."""
+    """Return whether two tensors share memory, as views of one buffer do.
+
+    Of unusual ones that is not known, and the answer is no.
+    """
     if type(p.data) is not Tensor or type(q.data) is not Tensor:
         return False
     if p.device != q.device or p.is_meta:
@@ -119,7 +134,10 @@ def _overlap(p: Tensor, q: Tensor) -> bool:
 
 
 def why_not_affine(layer: Editable) -> str | None:
-    """Try a layer with its own forward, or with hooks, on random features: it must still compute W x + b."""
+    """Return why a layer does more than ``W x + b``.
+
+    One with a forward of its own, or with hooks, is tried on random features.
+    """
     weight = layer.weight
     hooks = layer._forward_hooks or layer._forward_pre_hooks
     own_forward = type(layer).forward not in _PLAIN_FORWARDS or "forward" in vars(layer)

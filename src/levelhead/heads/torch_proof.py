@@ -26,13 +26,16 @@ PASS_EXAMPLE = "if it is the head all the same, pass an example input"
 def check_output(
     model: nn.Module, layers: Mapping[str, nn.Module], example: Example, *, adds: bool
 ) -> Checked | None:
-    """Check that a change of the head arrives in the logits; return how that is known, or None if it is not.
+    """Check that a change of the head arrives in the logits.
 
     Args:
         model: not wrapped.
         layers: those of the head, by path.
         example: an input to run the model on, on which the layers were found to scale the logits.
         adds: whether something is added to biases, too.
+
+    Returns:
+        How it is known to arrive; None if it is not known.
 
     Raises:
         LevelheadError: the change is known not to arrive.
@@ -64,7 +67,10 @@ def check_output(
 
 
 def _check_adds(model: nn.Module, layers: Mapping[str, nn.Module], example: Example) -> None:
-    """Check that what is added to a head's biases is added to the logits: on an example, or by the layers after it."""
+    """Check that what is added to a head's biases is added to the logits.
+
+    An example tells, or else the layers after the head.
+    """
     first = next(iter(layers))
     if example is not None:
         probes = probes_of(model, example, outputs(layers[first]))
@@ -103,7 +109,7 @@ def _not_scaled(first: str, known_from: str) -> LevelheadError:
 
 
 class _Arrived(NamedTuple):
-    """What arrives in one output of a model: factors of the head's rows, and what is added to them."""
+    """What arrives in one output of a model."""
 
     factors: bool
     offsets: bool  # true as well where nothing is to be added

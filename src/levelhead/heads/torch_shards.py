@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 
 def reshard(model: nn.Module) -> None:
-    """Free the parameters that FSDP2 gathered for a forward pass: a change to those copies would be lost."""
+    """Free the parameters that FSDP2 gathered for a forward pass.
+
+    A change to those copies would be lost.
+    """
     # Where nobody imported it, nothing is sharded; to import it takes more than a second.
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None:
@@ -31,7 +34,10 @@ def gather(x: Tensor) -> Tensor:
 
 
 def place_like(values: Tensor, parameter: Tensor) -> Tensor:
-    """Return whole values with the parameter's device and dtype and, for a DTensor, only this process's part."""
+    """Return whole values with the parameter's device and dtype.
+
+    For a DTensor, only this process's part of them.
+    """
     values = values.to(device=parameter.device, dtype=parameter.dtype)
     if not is_sharded(parameter):
         return values

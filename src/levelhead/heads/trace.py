@@ -56,7 +56,9 @@ class Modes(NamedTuple):
     training: set[str]
 
     def auxiliary(self, head: Collection[str]) -> set[str]:
-        """Return the layers that training uses and evaluation does not; none unless it uses the head.
+        """Return the layers that training uses and evaluation does not.
+
+        There are none unless evaluation uses the head.
 
         A layer that neither uses is not auxiliary: the model may run it for another argument, or in
         another method than forward.
@@ -67,7 +69,14 @@ class Modes(NamedTuple):
 
 
 def trace_modes(model: nn.Module, layers: Mapping[str, nn.Module]) -> Modes | None:
-    """Return which of the layers, by path, a model uses in each mode; None if it cannot be traced."""
+    """Return which of the layers a model uses in each mode.
+
+    Args:
+        layers: by path.
+
+    Returns:
+        None if the model cannot be traced in both.
+    """
     evaluation = trace(model, layers, training=False)
     training = trace(model, layers, training=True)
     if evaluation is None or training is None:
@@ -106,7 +115,10 @@ class _Tracer(fx.Tracer):
 
 
 def is_inside_a_leaf(model: nn.Module, path: str) -> bool:
-    """Return whether a layer is in a module of torch that is traced as a whole: it has no node then."""
+    """Return whether a layer is in a module of torch that is traced as a whole.
+
+    It then has no node of its own.
+    """
     blocks = path.split(".")[:-1]
     paths = [".".join(blocks[:depth]) for depth in range(1, len(blocks) + 1)]
     return any(fx.Tracer().is_leaf_module(model.get_submodule(p), p) for p in paths)
@@ -114,7 +126,10 @@ def is_inside_a_leaf(model: nn.Module, path: str) -> bool:
 
 @contextmanager
 def _as_before(model: nn.Module) -> Iterator[None]:
-    """Give modules back what they had, if a forward sets attributes, and torch its random numbers."""
+    """Give modules back what they had, and torch its random numbers.
+
+    A forward may set attributes, and draw.
+    """
     held: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for module in model.modules():
         for attributes in (vars(module), module._parameters, module._buffers, module._modules):

@@ -1,4 +1,6 @@
-"""The formats that arrays of numbers or texts are read from, one function each: (file, key, wanted) -> array.
+"""The formats that arrays of numbers or texts are read from.
+
+Each is a function (file, key, wanted) -> array.
 
 `key` says which array of a file, or which column of a table; None where the caller named none. Then
 the only array is taken, or the one called as is `wanted`: logits, labels, counts, names. A new
@@ -77,7 +79,10 @@ def _label_column(table: Table, path: Path) -> np.ndarray:
 
 
 def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
-    """Return a column of names, after checking that no cell is empty or a number with a decimal comma."""
+    """Return a column of names, checked.
+
+    No cell may be empty, or a number with a decimal comma.
+    """
     for at, cell in enumerate(values.tolist()):
         if is_decimal_comma(cell):
             raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
@@ -138,7 +143,10 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _leaves(value: object) -> list[object]:
-    """Return what lists of lists hold in the end, level by level: a file may nest them deeper than Python's stack."""
+    """Return what lists of lists hold in the end.
+
+    It goes level by level: a file may nest them deeper than Python's stack.
+    """
     leaves = [value]
     while any(isinstance(item, list) for item in leaves):
         below = []

@@ -1,4 +1,6 @@
-"""Arrays, counts, shares and names from files; `FILE:KEY` is one array, or a table's column. No code in one is run.
+"""Arrays, counts, shares and names from files.
+
+`FILE:KEY` is one array of a file, or a table's column. No code in a file is run.
 
 `read` gives one array of a file of any format (array_formats.py); `read_counts` and `read_names`
 know what counts and names may look like besides (class_formats.py). All say what is wrong with a
@@ -51,7 +53,9 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
 
 
 def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
-    """Return the numbers of a file, as a list or {class: n}; `counts.resolve` checks them once the classes are known.
+    """Return counts, as a list or {class: n}.
+
+    `counts.resolve` checks them once the classes are known.
 
     Args:
         source: "4000,2000,500" or "cat=4000,dog=2000"; or FILE or FILE:KEY: .json (a list,
@@ -120,7 +124,9 @@ def read_names(given: str | Path | None) -> list[str] | None:
 def target_shares(
     given: str | None, names: Sequence[str] | None, classes: int
 ) -> np.ndarray | None:
-    """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}; None if none are given.
+    """Return shares [K] from "0.5,0.3,0.2", or from a file.
+
+    A file has a list or {class: share}. None if none are given.
 
     Args:
         given: as the command line takes a target.
@@ -145,7 +151,7 @@ def target_shares(
 
 
 def is_inline(source: str | Path) -> bool:
-    """Return whether counts are given themselves, with commas between them, and not the name of a file."""
+    """Return whether counts are given themselves, with commas, and not the name of a file."""
     words = [word.rpartition("=")[2] for word in str(source).split(",")]
     return len(words) > 1 and all(map(is_number, words))
 
@@ -161,7 +167,10 @@ def has_known_suffix(source: str | Path) -> bool:
 
 
 def array_next_to(source: str | Path, wanted: str) -> Path | None:
-    """Return FILE:wanted if FILE holds an array of that name and others, else None; also None for FILE:KEY."""
+    """Return FILE:wanted if FILE holds an array of that name and others, else None.
+
+    FILE:KEY names an array already: None.
+    """
     path, key = split_key(source)
     if key is not None or path.suffix.lower() not in ARCHIVES:
         return None
@@ -180,7 +189,10 @@ def sha256(source: str | Path) -> str:
 
 
 def split_key(source: str | Path) -> tuple[Path, str | None]:
-    """Return file and key of FILE or FILE:KEY; a file whose own name holds the colon comes first."""
+    """Return file and key of FILE or FILE:KEY.
+
+    A file whose own name holds the colon comes first.
+    """
     words = str(source).split(":")
     for i in range(1, len(words)):
         stem = Path(":".join(words[:i]))

@@ -1,4 +1,4 @@
-"""Counts of classes, and their names, as files of a few formats have them: (file, wanted) -> counts.
+"""Counts of classes, and their names, as files of a few formats have them.
 
 Counts are a list in class order or {class: n}; where a file holds the labels of the training
 samples instead, those are returned, to be counted. `counts.resolve` checks them once the classes
@@ -64,7 +64,10 @@ def _counts_from_csv(path: Path, wanted: str) -> Counts:
 
 
 def _is_title_row(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row of counts is titles: no count at its end, no class, or a text over numbers."""
+    """Return whether the first row of counts is titles.
+
+    It has no count at its end, no class, or a text over numbers.
+    """
     if not is_number(first[-1]) or not first[0]:
         return True
     return not is_number(first[0]) and bool(others) and all(is_number(row[0]) for row in others)
@@ -107,7 +110,12 @@ COUNTS_FORMATS: dict[str, Callable[[Path, str], Counts]] = {
 
 
 def names_from_json(value: object) -> object:
-    """Return a list of class names out of {index: name}, {name: index}, or a model's config; else what came."""
+    """Return class names as a list, in class order.
+
+    Args:
+        value: what JSON holds: a list, {index: name}, {name: index}, or a model's config. Anything
+            else is returned as it is, for the caller to refuse.
+    """
     if not isinstance(value, Mapping):
         return value
     for entry in ("id2label", "names", "classes"):

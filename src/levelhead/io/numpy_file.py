@@ -1,4 +1,6 @@
-"""numpy's files, .npy and .npz: nothing in them is unpickled, and no header is believed before its size is checked.
+"""numpy's files, .npy and .npz.
+
+Nothing in them is unpickled, and no header is believed before its size is checked.
 
 A file may be damaged, or made to fill the memory: a header is parsed from at most as many bytes as
 numpy reads, its shape is compared with the size of the file, and a compressed member may not claim
@@ -136,7 +138,7 @@ def check_magic(path: Path, suffix: str) -> None:
 
 
 def check_expansion(claimed: int, stored: int, most: int | None = None) -> None:
-    """Check that compressed bytes do not claim to become so many that they are meant to fill the memory.
+    """Check that compressed bytes do not claim to become enough to fill the memory.
 
     Args:
         claimed: bytes that they would become.
@@ -152,7 +154,11 @@ def check_expansion(claimed: int, stored: int, most: int | None = None) -> None:
 
 
 def text_array(cells: Sequence[str]) -> np.ndarray:
-    """Return texts as an array, in which each takes as much room as the longest: unless that is far more than they."""
+    """Return texts as an array.
+
+    Each takes as much room as the longest. If that is far more than they have, they are no names of
+    classes, and refused.
+    """
     widest = max(map(len, cells), default=0)
     letters = sum(map(len, cells))
     if widest * len(cells) > max(WIDEST_TEXTS, 100 * letters):
@@ -172,7 +178,11 @@ class NpyHeader(NamedTuple):
 
 
 def parse_npy_header(data: bytes) -> NpyHeader:
-    """Return the header that an array begins with, checked; a longer one than numpy reads is cut short."""
+    """Return the header that an array begins with, checked.
+
+    Args:
+        data: the first bytes; of more than numpy reads, the rest is left out.
+    """
     start = BytesIO(data[: LONGEST_NPY_HEADER + 12])
     with reported_as("its header is broken", *_BROKEN_HEADER):
         version = npy.read_magic(start)

@@ -104,7 +104,10 @@ def _of_table(path: Path, classes: int, names: Sequence[str] | None, rows: int) 
 def _score_columns(
     table: Table, classes: int, names: Sequence[str] | None
 ) -> tuple[list[int], list[str] | None]:
-    """Return the places of the columns of scores, and the classes that they are called after, in that order."""
+    """Return the places of the columns of scores, and the classes they are called after.
+
+    Both are in one order.
+    """
     titles = table.titles or []
     if names and titles:
         class_names = list(names)
@@ -125,7 +128,11 @@ def _score_columns(
 
 
 def _table_parts(tables: Iterator[Table], columns: list[int] | None) -> Iterator[Part]:
-    """Return the parts of a table whose scores are in these columns, or are lists in its only one."""
+    """Return the parts of a table.
+
+    Args:
+        columns: those of the scores; None if they are lists in its only column.
+    """
     done = 0
     for table in tables:
         if columns is None:

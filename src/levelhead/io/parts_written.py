@@ -1,4 +1,6 @@
-"""Arrays and tables written a part at a time, and in one step: a file appears only once it is whole.
+"""Arrays and tables written a part at a time, and in one step.
+
+A file appears only once it is whole.
 
 `write_parts` opens the `PartWriter` of a format. Tables are written as rows come; arrays say first
 how many rows there are, so that their rows wait in a file without a name until all are there. A new

@@ -1,4 +1,6 @@
-"""Whether a pickle builds no more than a checkpoint of tensors does, told from its operations without running it.
+"""Whether a pickle builds no more than a checkpoint of tensors does.
+
+That is told from its operations, without running it.
 
 torch's `weights_only` runs no code of a file, but builds what it says: tuples in tuples until
 hashing them overflows the stack, bytes encoded again and again until they fill the memory.
@@ -32,7 +34,10 @@ DROPS = {"BUILD": 1, "APPEND": 1, "SETITEM": 2}
 
 
 def check_pickle(data: bytes) -> None:
-    """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
+    """Check that a pickle builds no more than a checkpoint does.
+
+    What torch refuses by itself is left to torch.
+    """
     try:
         # Of escapes in damaged text.
         with catch_warnings(action="ignore", category=DeprecationWarning):
@@ -53,7 +58,10 @@ class _Value(NamedTuple):
 
 
 def _follow(operations: Iterable[tuple[str, Any]]) -> None:
-    """Run the program that a pickle is, with the values' sizes in place of the values, until torch stops."""
+    """Run the program that a pickle is, until torch would stop.
+
+    The sizes of values stand in their place.
+    """
     stack: list[_Value] = []
     below: list[list[_Value]] = []  # the stacks under each mark
     memo: dict[int, _Value] = {}

@@ -1,4 +1,7 @@
-"""The header of a safetensors file: 8 bytes of length, then JSON that says where each tensor lies. Needs no torch."""
+"""The header of a safetensors file, read without torch.
+
+It is 8 bytes of length, then JSON that says where each tensor lies.
+"""
 
 import json
 from functools import partial
@@ -42,7 +45,10 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path) -> Header:
-    """Read a file's header, once the format's own library finds it sound and as long as the file."""
+    """Read a file's header.
+
+    The format's own library must find it sound and as long as the file.
+    """
     check_regular_file(path, "safetensors")
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -64,7 +70,11 @@ def read_header(path: Path) -> Header:
 
 
 def _stored_tensor(entry: Entry, first: int) -> StoredTensor:
-    """Return what an entry says, of a file whose data begin at `first`; the library reads one as a list, too."""
+    """Return what an entry of the header says.
+
+    It is an object, or a list, which the library reads as well; the data of the file begin at
+    `first`.
+    """
     if isinstance(entry, list):
         dtype, shape, (offset, _) = entry
     else:
@@ -75,7 +85,10 @@ def _stored_tensor(entry: Entry, first: int) -> StoredTensor:
 
 
 def _unrepeated(path: Path, pairs: list[tuple[str, Entry]]) -> dict[str, Entry]:
-    """Return an object of the header, of whose names the library would take the last where one is there twice."""
+    """Return an object of the header, in which no name may be there twice.
+
+    The library would take the last of them.
+    """
     name = first_repeated(name for name, _ in pairs)
     if name is not None:
         reason = f"not a safetensors file, its header is broken ({name!r} is there twice)"

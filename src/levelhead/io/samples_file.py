@@ -1,4 +1,6 @@
-"""Logits, labels [N] or [N, K] of 0 and 1, counts and class names from files, of which one may hold them all.
+"""Logits, labels, counts and class names from files, of which one may hold them all.
+
+Labels are [N], or [N, K] of 0 and 1.
 
 `read` goes this way: the logits with the names and labels that their file has (`read_scores`),
 then labels and counts, given or next to the logits (`_read_beside`), each as class positions or in
@@ -51,7 +53,10 @@ class SamplesRead:
         return self.logits.shape[1]
 
     def check_unchanged(self) -> None:
-        """Check that no file has changed since it was read: large ones are mapped, and read as they are needed."""
+        """Check that no file has changed since it was read.
+
+        Large ones are mapped, and read as they are needed.
+        """
         for path, stamp in self.stamps.items():
             check_unchanged(path, stamp)
 
@@ -80,7 +85,9 @@ def read(
     background: int | str | None = None,
     say: Say = str,
 ) -> SamplesRead:
-    """Read logits, labels and counts; those not given are looked for next to the logits, under their names.
+    """Read logits, labels and counts.
+
+    Those not given are looked for next to the logits, under their names.
 
     Args:
         logits: FILE or FILE:KEY.
@@ -158,7 +165,9 @@ def _read_beside(
     get: Callable[[Any], np.ndarray],
     scores: Scores,
 ) -> _Beside | None:
-    """Read labels or counts: those given, else those in the file of the logits; None if there are none.
+    """Read labels or counts: those given, else those in the file of the logits.
+
+    None if there are none.
 
     Args:
         what: labels or counts.
@@ -245,7 +254,10 @@ def read_label_samples(
 
 
 def _stamps(sources: Mapping[str, object]) -> dict[Path, Stamp]:
-    """Return what identifies the content of each file now, after checking that it is a regular file."""
+    """Return what identifies the content of each file now.
+
+    Each must be a regular file.
+    """
     stamps = {}
     for what, source in sources.items():
         if not isinstance(source, str | Path) or arrays.is_inline(source):
@@ -281,7 +293,9 @@ def _read_labels(source: Source, scores: Scores, names: Names, say: Say) -> np.n
 def _without_title(
     labels: np.ndarray, source: Source, scores: Scores, names: Names, say: Say
 ) -> np.ndarray:
-    """Return labels of a .csv file without their first cell, if there is one too many and it may be a title.
+    """Return labels of a .csv file without their title.
+
+    A first cell is taken for one if there is one cell too many.
 
     A single column of names has no title that could be told from a name, and pandas writes 0 over
     a column without a name.
@@ -328,7 +342,7 @@ def _resolve_counts(
 
 
 def _why_too_wide(scores: Scores, counts: int) -> str:
-    """Return, for a message, what may be wrong with logits that have more columns than there are counts."""
+    """Return, for a message, why logits may have more columns than there are counts."""
     logits = scores.values
     if len(logits) == counts:
         return f"; {scores.source} is {list(logits.shape)}: transpose it, to [N, K]"

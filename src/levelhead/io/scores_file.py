@@ -1,4 +1,4 @@
-"""The logits [N, K] of a file, with the names of their classes and the labels that their table has."""
+"""The logits [N, K] of a file, with names of classes and the labels of their table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -111,7 +111,10 @@ def _read_table_scores(
 
 
 def _counted_columns(table: Table, classes: Sequence[str]) -> list[str] | None:
-    """Return the classes that were counted in the order of the columns called like them; None if there are none."""
+    """Return the classes that were counted in the order of the columns called like them.
+
+    None if there are none.
+    """
     if not table.titles or not classes or are_numbers(classes):
         return None
     places = columns_called(table.titles, classes)

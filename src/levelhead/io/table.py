@@ -38,7 +38,10 @@ class Table:
         return Table([(self.titles or [])[i] for i in kept], [self.columns[i] for i in kept])
 
     def at(self, i: int) -> np.ndarray:
-        """Return the column at a place; one of texts as an array of texts, which those that nobody reads never are."""
+        """Return the column at a place, texts as an array of texts.
+
+        Only then: columns that nobody reads may hold very long ones.
+        """
         values = self.columns[i]
         if values.dtype.kind == "O":
             return text_array(list(map(str, values.tolist())))

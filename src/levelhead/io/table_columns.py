@@ -41,7 +41,9 @@ class Layout(NamedTuple):
 def find_columns(
     table: Table, names: Sequence[str] | None = None, classes: int | None = None
 ) -> Layout:
-    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds only logits.
+    """Find the logits, the labels and the rest among the columns of a table.
+
+    A table of K columns holds only logits.
 
     Args:
         table: of predictions.
@@ -100,7 +102,10 @@ def _layout(
 def _in_order(
     places: list[int], called: Sequence[str], given: Sequence[str] | None
 ) -> tuple[list[int], list[str] | None]:
-    """Put columns that are numbered in the order of their numbers; return them with the names of the classes.
+    """Put columns that are numbered in the order of their numbers.
+
+    Returns:
+        The columns, and the names of the classes, where their titles say them.
 
     Args:
         places: of the columns.
@@ -127,7 +132,10 @@ def _in_order(
 def _by_numbers(
     places: Sequence[int], called: Sequence[str], numbers: Sequence[int]
 ) -> list[int] | None:
-    """Return the columns whose titles end in these numbers, after one and the same stem, in their order; else None."""
+    """Return the columns whose titles end in these numbers, in their order.
+
+    All must have the same stem before the number; else None.
+    """
     place_of = {}
     stems = set()
     for place, title in zip(places, called, strict=True):
@@ -147,7 +155,10 @@ def _all_but(places: Sequence[int]) -> Callable[[int], bool]:
 
 
 def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | None:
-    """Return the places of the columns called like the classes, alone or after a word such as logit_, or None."""
+    """Return the places of the columns called like the classes, or None.
+
+    A title may be the name alone, or follow a word such as logit_.
+    """
     place_of = {title: i for i, title in enumerate(titles) if title in names}
     for i, title in enumerate(titles):
         match = _LOGITS.fullmatch(title)
@@ -166,7 +177,7 @@ class _Prefixed(NamedTuple):
 
 
 def _prefixed(titles: list[str]) -> _Prefixed | None:
-    """Return the columns called logit_* (or scores_*, prob_*), with what they are called after that, or None."""
+    """Return the columns called logit_* (or scores_*, prob_*), or None."""
     groups: dict[str, _Prefixed] = {}
     for i, title in enumerate(titles):
         match = _LOGITS.fullmatch(title)
@@ -208,7 +219,10 @@ def _find_label(titles: list[str], allowed: Callable[[int], bool]) -> int | None
 
 
 def _may_be_labels(table: Table, i: int) -> bool:
-    """Return whether a column holds text, or positions or numbers of classes, which logits are not."""
+    """Return whether a column may hold labels, and not logits.
+
+    Labels are texts, or positions or numbers of classes.
+    """
     values = table.columns[i]
     if values.dtype.kind not in "iufb":
         return True
@@ -218,7 +232,10 @@ def _may_be_labels(table: Table, i: int) -> bool:
 
 
 def _is_id(title: str, values: np.ndarray) -> bool:
-    """Return whether a column only identifies samples: all text, or whole numbers under a title such as `id`."""
+    """Return whether a column only identifies samples.
+
+    It is all text, or whole numbers under a title such as `id`.
+    """
     if values.dtype.kind not in "iufb":
         return not any(map(is_numeric, map(str, values.tolist())))
     whole = values.dtype.kind in "iub" or bool((values == np.floor(values)).all())

@@ -16,7 +16,10 @@ def read_table(path: Path, *, titles: Sequence[str | None] = ()) -> Table:
 
 
 def table_parts(path: Path, rows: int) -> Iterator[Table]:
-    """Read a table so many rows at a time; titles and an index are looked for in the first of them."""
+    """Read a table so many rows at a time.
+
+    Titles and an index are looked for in the first of them.
+    """
     if path.suffix.lower() == ".parquet":
         return parquet_parts(path, rows)
     return text_table_parts(path, rows)

@@ -1,4 +1,6 @@
-"""Tables in .parquet files, which pyarrow reads once their footer claims no more than they can hold.
+"""Tables in .parquet files, by pyarrow.
+
+It reads them once their footer claims no more than they can hold.
 
 `_opened` reads what the columns claim (`read_claims`, by a small reader of the footer's format),
 refuses a file that is meant to fill the memory, and gives pyarrow's file; `_of_arrow` turns what it
@@ -144,7 +146,7 @@ class Claims(NamedTuple):
 
 
 def read_claims(path: Path) -> Claims:
-    """Return what the columns of a .parquet file claim to hold, read from its footer without pyarrow.
+    """Return what the columns of a .parquet file claim to hold, read from its footer.
 
     pyarrow's own way to ask for it ends the process on some damaged footers, where reading the
     columns raises an error. The footer is a struct of Thrift's compact protocol: row groups (4) ->
@@ -170,14 +172,21 @@ def read_claims(path: Path) -> Claims:
 
 
 class _Thrift:
-    """Values of Thrift one after another: a struct as {field: value}, a list as a list, texts as None."""
+    """Values of Thrift, one after another.
+
+    A struct is {field: value}, a list a list, a text None: it is not needed.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0  # of the next byte
 
     def read(self, kind: int) -> Any:
-        """Return the next value, which is of this kind; raise ValueError or IndexError if there is none."""
+        """Return the next value, which is of this kind.
+
+        Raises:
+            ValueError, IndexError: there is none.
+        """
         if kind in (*_BOOLEANS, _BYTE):
             return self._byte()
         if kind in _INTEGERS:
@@ -198,7 +207,10 @@ class _Thrift:
         raise ValueError(kind)  # a map, which no footer has, or none of Thrift's
 
     def _list(self) -> list[Any]:
-        """Return a list: its size, or 15 and then its size, and the kind of its items share a byte."""
+        """Return a list.
+
+        Its size and the kind of its items share a byte; a size of 15 or more follows by itself.
+        """
         size, kind = divmod(self._byte(), 16)
         if size == 15:
             size = self._varint()
@@ -207,7 +219,11 @@ class _Thrift:
         return [self.read(kind) for _ in range(size)]
 
     def _struct(self) -> dict[int, Any]:
-        """Return a struct: before each value, how much its number is above the last one's, and its kind; 0 ends it."""
+        """Return a struct.
+
+        Before each value is a byte: how much its number is above the last one's, and its kind. 0
+        ends it.
+        """
         fields = {}
         field = 0
         while head := self._byte():
@@ -227,7 +243,10 @@ class _Thrift:
         return self.data[self.at - 1]
 
     def _varint(self) -> int:
-        """Return a number of seven bits a byte, the lowest first; the highest bit says that more follow."""
+        """Return a number of seven bits a byte, the lowest first.
+
+        The highest bit of a byte says that more follow.
+        """
         number = 0
         for shift in range(0, 64, 7):
             byte = self._byte()

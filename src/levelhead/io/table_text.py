@@ -35,7 +35,10 @@ def read_text_table(path: Path, titles: Sequence[str | None]) -> Table:
 
 
 def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
-    """Read a table so many rows at a time; titles and an index are looked for in the first of them."""
+    """Read a table so many rows at a time.
+
+    Titles and an index are looked for in the first of them.
+    """
     with (
         reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError),
         reported_as("{}", csv.Error),
@@ -81,7 +84,9 @@ def _column(cells: Sequence[str]) -> np.ndarray:
 def _parse_rows(
     cells: list[list[str]], titles: Sequence[str | None]
 ) -> tuple[list[str] | None, list[list[str]]]:
-    """Return the titles of a table, if it has any, and its rows, all of one length, without the index.
+    """Return the titles of a table, if it has any, and its rows, without the index.
+
+    All rows must be of one length.
 
     Args:
         cells: of each row.
@@ -139,7 +144,9 @@ def _check_cells(first: str, separator: str) -> None:
 
 
 def find_separator(first: str) -> str:
-    """Return what separates the cells of a first row: a comma or, if it has those, semicolons, tabs or blanks.
+    """Return what separates the cells of a first row.
+
+    That is a comma or, if it has those, semicolons, tabs or blanks.
 
     Between semicolons or tabs, a comma may only be that of a decimal.
     """
@@ -157,7 +164,10 @@ def find_separator(first: str) -> str:
 
 
 def _is_title(first: str, rest: list[list[str]]) -> bool:
-    """Return whether the first cell of a single column is its title: a name over numbers, or 0 over fractions."""
+    """Return whether the first cell of a single column is its title.
+
+    It is a name over numbers, or 0 over fractions.
+    """
     others = [row[0] for row in rest if row[0]]
     if not others or not all(map(is_number, others)):
         return False

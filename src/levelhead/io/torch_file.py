@@ -1,4 +1,6 @@
-"""Tensors that `torch.save` wrote, opened by `weights_only` once what their pickle would build is known to be small.
+"""Tensors that `torch.save` wrote, opened by torch's `weights_only`.
+
+Before, what their pickle would build is known to be small.
 
 The file is a zip archive of a pickle, data.pkl, and the bytes of each storage. `_record_sizes`
 checks both before torch sees them: what members would expand to, and what the pickle would build
@@ -28,7 +30,10 @@ HOW_TO_SAVE_TENSORS = (
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of a file by name, and lists of text as arrays; a tensor alone has the name ''."""
+    """Return the tensors of a file by name, and lists of text as arrays.
+
+    A tensor alone has the name ''.
+    """
     sizes = _record_sizes(path)
     named = _by_name(_load(path))
     numbers = {key: _values(key, tensor, sizes) for key, tensor in named.tensors.items()}
@@ -50,7 +55,10 @@ class _Named(NamedTuple):
 
 
 def _by_name(value: object) -> _Named:
-    """Return the tensors and lists of text in what a file holds; items of a list are called 0, 1, 2, ..."""
+    """Return the tensors and lists of text in what a file holds.
+
+    Items of a list are called 0, 1, 2, ...
+    """
     if isinstance(value, list | tuple):
         value = {str(i): item for i, item in enumerate(value)}
     items: dict[str, object] = {"": value}
@@ -80,7 +88,10 @@ def _is_list_of_text(value: object) -> TypeGuard[Sequence[str]]:
 
 
 def _record_sizes(path: Path) -> set[int]:
-    """Return the sizes of the storages in a file, after checking that they are those of tensors and fit the memory."""
+    """Return the sizes of the storages in a file.
+
+    They are checked to be those of tensors, and to fit the memory.
+    """
     damaged = f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}"
     with reported_as(damaged, *BROKEN_ZIP), ZipFile(path) as archive:
         members = archive.infolist()
@@ -100,7 +111,10 @@ def _record_sizes(path: Path) -> set[int]:
 
 
 def _load(path: Path, *, mmap: bool = False) -> object:
-    """Return what a file holds, by torch's loader that runs no code of it; what is wrong is said in one line."""
+    """Return what a file holds, by torch's loader that runs no code of it.
+
+    What is wrong with it is said in one line.
+    """
     try:
         import torch
     except ImportError:

@@ -88,7 +88,7 @@ class Cuts:
         return int((self.values > -offset).sum())
 
     def best_offset(self, metric: Metric, floor: float = 0.0) -> float:
-        """Return the offset of least loss, of those at which the positives' recall is the floor or more.
+        """Return the offset of least loss at which the positives' recall is the floor or more.
 
         The last cut predicts everything, so some cut meets any floor.
         """

@@ -1,4 +1,6 @@
-"""What decisions on several labels are worth: the gain of each label, their mean, and how certain it is.
+"""What decisions on several labels are worth.
+
+It is the gain of each label, their mean, and how certain that is.
 
 Every label is two classes, the samples without it and those with it, so that `Tables` [K, 2] and
 every `Metric` serve as they are. `judge` compares two decisions on the same samples; `judge_labels`
@@ -144,7 +146,10 @@ def _moves(metric: Metric, tables: Tables, costs: np.ndarray | None) -> np.ndarr
 
 
 def _turns(moves: np.ndarray) -> np.ndarray:
-    """Return how much a loss moves if a sample turns from wrong to right, without and with it, [K, 2]."""
+    """Return how much a loss moves if a sample turns from wrong to right, [K, 2].
+
+    Of samples without the label, and of those with it.
+    """
     without = np.abs(moves[:, 0, 1] - moves[:, 0, 0])
     with_it = np.abs(moves[:, 1, 0] - moves[:, 1, 1])
     return np.stack([without, with_it], axis=1)
