@@ -1,4 +1,8 @@
-"""Images in folders: any FOLDER/class/*.jpg, and Tiny ImageNet in its own layout."""
+"""Images in folders: any FOLDER/class/*.jpg, and Tiny ImageNet in its own layout.
+
+Both list (file, label) of every sample first, and check what can be checked without opening a file. `_read` then
+decodes all of them in threads, to squares of one size; what took long is cached.
+"""
 
 import hashlib
 import os
@@ -19,19 +23,9 @@ from .data import Data, Split, train_and_test
 from .downloads import where_to_get
 
 SUFFIXES = {
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".png",
-    ".bmp",
-    ".gif",
-    ".webp",
-    ".avif",
-    ".tif",
-    ".tiff",
-}
-SUFFIXES |= {".ppm", ".pgm", ".pbm", ".pnm"}
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
+    ".pnm",
+}  # fmt: skip
 LAYOUTS = "FOLDER/class/*.jpg, or FOLDER/train/class/*.jpg with FOLDER/test or FOLDER/val"
 SIZE = 32  # of the images of a folder, unless another is given
 CACHED_FROM = 5000  # images; a smaller set is decoded each time
@@ -41,7 +35,10 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
     """Read FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/*, as square RGB images of a size."""
     if size < 4:
         raise LevelheadError(f"expected at least 4 pixels, got {size}", parameter="size")
-    test_folder = next((path / part for part in ("test", "val") if (path / part).is_dir()), None)
+    test_folder = None
+    for part in ("val", "test"):  # the second where both are there
+        if (path / part).is_dir():
+            test_folder = path / part
     if (path / "train").is_dir() and test_folder is not None:
         names = _class_names(path / "train")
         unknown = sorted(set(_subfolders(test_folder)) - set(names))
@@ -50,19 +47,16 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
         for place in (path / "train", test_folder):
             _check_one_folder_per_class(place, names)
         _check_every_class_has_images(path / "train", names)
-        train, test = (
-            _read(_files(place, names), size, skip_bad) for place in (path / "train", test_folder)
-        )
+        train = _read(_files(path / "train", names), size, skip_bad)
+        test = _read(_files(test_folder, names), size, skip_bad)
         return Data(path.absolute().name, names, train, test)
     _check_not_split(path)
     names = _class_names(path)
     _check_one_folder_per_class(path, names)
     _check_every_class_has_images(path, names)
-    return Data(
-        path.absolute().name,
-        names,
-        *train_and_test(_read(_files(path, names), size, skip_bad), path, names),
-    )
+    whole = _read(_files(path, names), size, skip_bad)
+    train, test = train_and_test(whole, path, names)
+    return Data(path.absolute().name, names, train, test)
 
 
 def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = False) -> Data:
@@ -79,11 +73,14 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
             f"with wnids.txt; {where_to_get([name])}, and unpack it there"
         )
     ids = (place / "wnids.txt").read_text(encoding="utf-8").split()
-    ids = sorted(ids) if name.endswith("-sorted") else ids
+    if name.endswith("-sorted"):
+        ids = sorted(ids)
     index = {wnid: i for i, wnid in enumerate(ids)}
-    train = [
-        (file, index[wnid]) for wnid in ids for file in _images(place / "train" / wnid / "images")
-    ]
+    train = []
+    for wnid in ids:
+        for file in _images(place / "train" / wnid / "images"):
+            train.append((file, index[wnid]))
+    # The test images are in one folder; a line of the annotations has the file, its class and a box.
     annotations = place / "val" / "val_annotations.txt"
     check_regular_file(annotations, "the labels of val/")
     rows = [
@@ -93,20 +90,24 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
         if len(row) < 2 or row[1] not in index:
             raise LevelheadError(f"{annotations}: expected lines of file, wnid, ...; got {row[:2]}")
     test = [(place / "val" / "images" / row[0], index[row[1]]) for row in rows]
+    # The names of WordNet's ids: "n02124075<tab>Egyptian cat, ..." Without the file, the ids are the names.
     words_file = place / "words.txt"
     lines = []
     if words_file.is_file():
         lines = words_file.read_text(encoding="utf-8").splitlines()
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
     names = tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
-    return Data(name, names, *(_read(part, 64, skip_bad) for part in (train, test)), largest=500)
+    train_images = _read(train, 64, skip_bad)
+    test_images = _read(test, 64, skip_bad)
+    return Data(name, names, train_images, test_images, largest=500)
 
 
 def _subfolders(path: Path) -> tuple[str, ...]:
-    names = tuple(
-        sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
-    )
+    """Return the names of the folders in a folder, sorted, without hidden ones."""
+    folders = [place for place in path.iterdir() if place.is_dir()]
+    names = tuple(sorted(place.name for place in folders if not place.name.startswith(".")))
     for name in names:
+        # Python stands these in for bytes that are not UTF-8; no file of ours could hold such a name.
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise LevelheadError(
                 f"{path}: the class name {name!a} is not valid UTF-8; rename its folder"
@@ -139,17 +140,19 @@ def _check_not_split(path: Path) -> None:
 
 
 def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
-    for own in (path / name for name in names):
-        for place, below, files in os.walk(own):
+    """Raise LevelheadError if images are below the folder of a class: they would be left out without a word."""
+    for of_class in (path / name for name in names):
+        for place, below, files in os.walk(of_class):
             below[:] = sorted(folder for folder in below if not folder.startswith("."))
-            if place != str(own) and any(map(_is_image, files)):
+            if place != str(of_class) and any(map(_is_image, files)):
                 raise LevelheadError(
-                    f"{own}: images are in a folder below it, {Path(place).relative_to(own).as_posix()}; expected "
-                    f"{LAYOUTS}; move the images of a class into one folder"
+                    f"{of_class}: images are in a folder below it, {Path(place).relative_to(of_class).as_posix()}; "
+                    f"expected {LAYOUTS}; move the images of a class into one folder"
                 )
 
 
 def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
+    """Raise LevelheadError if a class has none, and say what its folder holds instead."""
     for i, name in enumerate(names):
         if not _images(path / name):
             others = Counter(Path(file).suffix or file for file in sorted(os.listdir(path / name)))
@@ -161,12 +164,12 @@ def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
 
 
 def _files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
-    return [
-        (file, i)
-        for i, name in enumerate(names)
-        if (path / name).is_dir()
-        for file in _images(path / name)
-    ]
+    """Return every image with its label; a class may be missing in a test set."""
+    samples = []
+    for i, name in enumerate(names):
+        if (path / name).is_dir():
+            samples += [(file, i) for file in _images(path / name)]
+    return samples
 
 
 def _images(path: Path) -> list[Path]:
@@ -182,6 +185,7 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     files = [file for file, _ in samples]
     labels = np.array([label for _, label in samples], np.int64)
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
+    # Named by what it was made of, so that it need never be checked: a file that changes has another stamp.
     stamps = "\n".join(map(_stamp, files))
     cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {stamps}')).hexdigest()[:24]}.npy"
     # Where it is missing or damaged, it is made again.
@@ -200,10 +204,15 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
             f"{len(bad)} of {len(files)} images cannot be read: {names} ({decoded[bad[0]]}); repair or remove them",
             advice=Advice("skip_bad", None, "to leave them out"),
         )
-    good = [i for i, image in enumerate(decoded) if not isinstance(image, str)]
-    images = (
-        np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)
-    )  # type: ignore
+    good = []
+    images = np.zeros((0, 3, size, size), np.uint8)
+    arrays = []
+    for i, image in enumerate(decoded):
+        if not isinstance(image, str):
+            good.append(i)
+            arrays.append(image)
+    if arrays:
+        images = np.stack(arrays)
     if not bad and len(images) >= CACHED_FROM:
         with suppress(OSError):  # the cache only saves time
             place.mkdir(parents=True, exist_ok=True)
@@ -213,11 +222,12 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
 
 
 def _stamp(file: Path) -> str:
+    """Return what tells whether a file is still the one that was decoded: its place, size and time."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:  # such as a broken link, which decoding reports
         return f"{file.absolute()} -"
-    return f"{file.absolute()} {found.st_size} {found.st_mtime_ns}"
+    return f"{file.absolute()} {status.st_size} {status.st_mtime_ns}"
 
 
 def _decode(path: Path, size: int) -> np.ndarray | str:

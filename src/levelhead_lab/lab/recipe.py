@@ -26,9 +26,8 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 5e-4  # of every parameter
-    schedule: Literal["step", "cosine"] = (
-        "step"  # lr times lr_decay at each of milestones, or down to 0 at the end
-    )
+    # lr times lr_decay at each of milestones, or down to 0 at the end.
+    schedule: Literal["step", "cosine"] = "step"
     milestones: tuple[int, ...] = ()  # epochs, counted from 0
     lr_decay: float = 0.1
     warmup: int = 0  # epochs at the start, over which lr rises linearly
@@ -36,24 +35,19 @@ class Recipe:
     flip: bool = False  # mirror half of the images
     cutout: int = 0  # side of the square cut out of training images, half of their side if they are smaller; 0: none
     augment: Literal["none", "trivial"] = (
-        "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
+        "none"  # TrivialAugment after crop and flip, before cutout
     )
     average: float = 0.0  # share of the epochs, the last ones, over which weights are averaged; 0 to keep the last
-    weights: Literal["class", "batch"] = (
-        "class"  # class weights have mean 1 over the classes, or over each batch
-    )
-    deferred: bool = (
-        False  # whether a method's last stage, such as DRW, begins with the first drop of the rate
-    )
-    bias: Literal["none", "zero", "rare"] = (
-        "none"  # of a linear head: 0, or log 1/(K-1) without weight decay, at first
-    )
-    init: Literal["fan-out", "fan-in"] = (
-        "fan-out"  # what sets the size of He's initial weights; `fan-in`: the head's too
-    )
-    mean: tuple[float, ...] | None = (
-        None  # per channel, of pixels from 0 to 1; None to measure the training images
-    )
+    # Whether class weights have mean 1 over the classes, or over each batch, as torch's own do.
+    weights: Literal["class", "batch"] = "class"
+    # Whether a method's last stage, such as DRW, begins with the first drop of the rate.
+    deferred: bool = False
+    # Of a linear head: 0 at first, or log 1/(K-1) and without weight decay.
+    bias: Literal["none", "zero", "rare"] = "none"
+    # What sets the size of He's initial weights; `fan-in` does so for the head too.
+    init: Literal["fan-out", "fan-in"] = "fan-out"
+    # Per channel, of pixels from 0 to 1; None to measure the training images.
+    mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -64,14 +58,10 @@ class Recipe:
             raise LevelheadError(f"recipe {self.name}: {error}") from None
 
     def _check(self) -> None:
-        whole = {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0, "cutout": 0}
-        for key, least in {
-            **whole,
-            "lr": 0,
-            "momentum": 0,
-            "weight_decay": 0,
-            "lr_decay": 0,
-        }.items():
+        """Raise LevelheadError if a number is out of its range, or two fields do not go together."""
+        lowest = {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0, "cutout": 0}
+        lowest |= dict.fromkeys(("lr", "momentum", "weight_decay", "lr_decay"), 0)
+        for key, least in lowest.items():
             if getattr(self, key) < least:
                 raise LevelheadError(
                     f"expected at least {least}, got {getattr(self, key)}", parameter=key
@@ -94,6 +84,12 @@ class Recipe:
             raise LevelheadError("expected mean and std together, one number per channel in each")
 
     def lr_at(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 0.
+
+        >>> kim2020 = find_recipe("kim2020")
+        >>> [round(kim2020.lr_at(epoch), 4) for epoch in (0, 79, 80, 150)]
+        [0.1, 0.1, 0.01, 0.001]
+        """
         if epoch < self.warmup:
             return self.lr * (epoch + 1) / self.warmup
         if self.schedule == "cosine":
@@ -103,14 +99,10 @@ class Recipe:
     @property
     def first_decay_epoch(self) -> int:
         """The first epoch whose learning rate is at most a fifth of the highest; 0 if there is none."""
-        return next(
-            (
-                epoch
-                for epoch in range(self.warmup, self.epochs)
-                if self.lr_at(epoch) <= self.lr / 5
-            ),
-            0,
-        )
+        for epoch in range(self.warmup, self.epochs):
+            if self.lr_at(epoch) <= self.lr / 5:
+                return epoch
+        return 0
 
     def epochs_averaged(self, epoch: int) -> int:
         """Return over how many epochs weights are averaged after an epoch, counted from 0; past the last, over none."""
@@ -122,6 +114,7 @@ class Recipe:
         return 0
 
     def stretched_to(self, epochs: int | None) -> Recipe:
+        """Return the recipe with its whole schedule stretched or shortened to a number of epochs; as it is for None."""
         if epochs is None or epochs == self.epochs:
             return self
         share = epochs / self.epochs
@@ -133,13 +126,13 @@ class Recipe:
 
 @cache
 def presets() -> dict[str, Recipe]:
-    table = tomllib.loads(
-        files("levelhead_lab.lab").joinpath("recipes.toml").read_text(encoding="utf-8")
-    )
-    return {name: _from_table(name, values) for name, values in table.items()}
+    """Return the recipes of recipes.toml by name."""
+    content = files("levelhead_lab.lab").joinpath("recipes.toml").read_text(encoding="utf-8")
+    return {name: _from_table(name, values) for name, values in tomllib.loads(content).items()}
 
 
 def find_recipe(name: str | Path) -> Recipe:
+    """Return a preset by its name, or the recipe in a .toml file, which has the keys of one table of recipes.toml."""
     path = Path(name)
     if path.suffix == ".toml":
         try:
@@ -156,6 +149,7 @@ def find_recipe(name: str | Path) -> Recipe:
 
 
 def _from_table(name: str, values: dict[str, Any]) -> Recipe:
+    """Return the recipe of a TOML table; its keys are the fields of `Recipe`, all optional but three."""
     known = {field.name for field in fields(Recipe)} - {"name"}
     for key in sorted(values.keys() - known):
         raise LevelheadError(
@@ -163,10 +157,10 @@ def _from_table(name: str, values: dict[str, Any]) -> Recipe:
         )
     for key in sorted({"epochs", "batch", "lr"} - values.keys()):
         raise LevelheadError(f"recipe {name}: {key} is missing")
-    given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-    }
-    recipe = Recipe(name, **given)
+    settings: dict[str, Any] = {}
+    for key, value in values.items():
+        settings[key] = tuple(value) if isinstance(value, list) else value
+    recipe = Recipe(name, **settings)
     with in_file(f"recipe {name}"):
         _check_schedule(recipe)
     return recipe

@@ -17,6 +17,7 @@ OPERATIONS = (
     "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
     "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize",
 )  # fmt: skip
+BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")  # of the image and a degenerate one
 MAGNITUDE_BINS = 31
 
 
@@ -43,35 +44,36 @@ def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Ten
 class AugmentTables:
     """What operations at a magnitude do, on one device; the identity where they do nothing of the kind."""
 
-    matrices: (
-        Tensor  # [14, 31, 2, 6], from a pixel to its source, in 1/65536 of a pixel, as in Pillow
-    )
+    # [14, 31, 2, 6]: operation, magnitude, sign; from a pixel to its source, in 1/65536 of a pixel, as in Pillow.
+    matrices: Tensor
     factors: Tensor  # [14, 31, 2], of the image against the degenerate one
     curves: Tensor  # [14, 31, 256], the new level of each
 
 
 @cache  # copied once: the host would wait for a copy in every step
 def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
-    places = list(product(OPERATIONS, range(MAGNITUDE_BINS), (1, -1)))
-    matrices = torch.tensor([_matrix(*place, height, width) for place in places])
-    factors = torch.tensor(
-        [
-            1 + sign * _magnitude(operation, number) if operation in OPERATIONS[6:10] else 1.0
-            for operation, number, sign in places
-        ]
-    )
-    curves = torch.tensor(
-        [_curve(operation, number) for operation, number, _ in places[::2]], dtype=torch.uint8
-    )
+    """Return the tables for images of a size."""
+    matrices = []
+    factors = []
+    curves = []
+    for operation, number in product(OPERATIONS, range(MAGNITUDE_BINS)):
+        curves.append(_curve(operation, number))
+        for sign in (1, -1):
+            matrices.append(_matrix(operation, number, sign, height, width))
+            factor = 1.0
+            if operation in BLENDS:
+                factor = 1 + sign * _magnitude(operation, number)
+            factors.append(factor)
     shape = len(OPERATIONS), MAGNITUDE_BINS
     return AugmentTables(
-        matrices.view(*shape, 2, 6).to(device),
-        factors.view(*shape, 2).to(device),
-        curves.view(*shape, 256).to(device),
+        torch.tensor(matrices).view(*shape, 2, 6).to(device),
+        torch.tensor(factors).view(*shape, 2).to(device),
+        torch.tensor(curves, dtype=torch.uint8).view(*shape, 256).to(device),
     )
 
 
 def _magnitude(operation: str, number: int) -> float:
+    """Return a magnitude by its number: from the first to the last in equal steps, in float32 as in torchvision."""
     first, last = {
         "TranslateX": (0, 32),
         "TranslateY": (0, 32),
@@ -85,8 +87,11 @@ def _magnitude(operation: str, number: int) -> float:
 def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> list[int]:
     """Return [a, b, c, d, e, f]: pixel (x, y) is the one at ``(a x + b y + c, d x + e y + f)``, shifted by 16 bits."""
     size = sign * _magnitude(operation, number)
-    cosine, sine = (round(function(math.radians(-size)), 15) for function in (math.cos, math.sin))
-    x, y = width / 2, height / 2  # the center of a rotation
+    # Pillow rounds them too, so that a rotation by 90 degrees is exact.
+    cosine = round(math.cos(math.radians(-size)), 15)
+    sine = round(math.sin(math.radians(-size)), 15)
+    x = width / 2  # the center of a rotation
+    y = height / 2
     a, b, c, d, e, f = {
         "ShearX": (1, size, 0, 0, 1, 0),
         "ShearY": (1, 0, 0, size, 1, 0),
@@ -106,13 +111,14 @@ def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> 
 
 
 def _curve(operation: str, number: int) -> list[int]:
+    """Return the new level of each of the 256 levels, of the operations for which these do not depend on the image."""
     if operation == "Posterize":
-        kept = 8 - round(6 * number / (MAGNITUDE_BINS - 1))  # bits
-        return [level >> 8 - kept << 8 - kept for level in range(256)]
-    threshold = 256
+        dropped = round(6 * number / (MAGNITUDE_BINS - 1))  # bits, the lowest
+        return [level >> dropped << dropped for level in range(256)]
     if operation == "Solarize":
         threshold = _magnitude(operation, number)
-    return [level if level < threshold else 255 - level for level in range(256)]
+        return [level if level < threshold else 255 - level for level in range(256)]
+    return list(range(256))
 
 
 def _move(images: Tensor, matrices: Tensor) -> Tensor:
@@ -121,33 +127,29 @@ def _move(images: Tensor, matrices: Tensor) -> Tensor:
     across = torch.arange(width, device=images.device)
     down = torch.arange(height, device=images.device)[:, None]
     a, b, c, d, e, f = matrices[..., None, None].unbind(1)  # [B, 1, 1]
-    columns, rows = (
-        (a * across + b * down + c) >> 16,
-        (d * across + e * down + f) >> 16,
-    )  # [B, H, W]
+    # The source of each pixel, [B, H, W]; to shift by 16 bits rounds down, below 0 too.
+    columns = (a * across + b * down + c) >> 16
+    rows = (d * across + e * down + f) >> 16
     inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
     sample = torch.arange(batch, device=images.device)[:, None, None]
-    return (
-        images[sample, :, rows.clamp(0, height - 1), columns.clamp(0, width - 1)]
-        * inside[..., None]
-    )
+    pixels = images[sample, :, rows.clamp(0, height - 1), columns.clamp(0, width - 1)]
+    return pixels * inside[..., None]
 
 
 def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     """Return ``x0 + factor (x - x0)`` of images x [B, H, W, C]; x0 is black, grey, of the mean level, or smoothed."""
     x = images.int()
     pixels = x.shape[1] * x.shape[2]
+    # Grey is the luma of ITU-R 601-2 in integers: the weights add up to 65536, and half of that rounds to the nearest.
     if x.shape[3] == 3:
         weights = (19595, 38470, 7471)
     else:
         weights = (65536,)
-    grey = (
-        sum(
-            (x[..., i] * weight for i, weight in enumerate(weights)),
-            torch.full_like(x[..., 0], 32768),
-        )
-        >> 16
-    )
+    luma = torch.full_like(x[..., 0], 32768)
+    for channel, weight in enumerate(weights):
+        luma = luma + x[..., channel] * weight
+    grey = luma >> 16
+    # The mean level, rounded to the nearest: floor(total / pixels + 1/2).
     mean = (2 * grey.sum(dim=(1, 2)) + pixels) // (2 * pixels)
 
     smooth = x.clone()  # (1 1 1, 1 5 1, 1 1 1) / 13, except on the border
@@ -155,14 +157,14 @@ def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     around = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:] + 4 * x[:, 1:-1, 1:-1]
     smooth[:, 1:-1, 1:-1] = (2 * around + 13) // 26
 
+    # What each sample is blended with. Where nothing is blended the factor is 1, and this does not matter.
     brightness, color, contrast = (
         (operations == OPERATIONS.index(name))[:, None, None, None]
         for name in ("Brightness", "Color", "Contrast")
     )
     degenerate = torch.where(color, grey[..., None], smooth)
-    degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate).masked_fill(
-        brightness, 0
-    )
+    degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate)
+    degenerate = degenerate.masked_fill(brightness, 0)
     # In float32, and cut off, as in Pillow.
     blended = degenerate + factors[:, None, None, None] * (x - degenerate)
     return blended.clamp(0, 255).to(torch.uint8)
@@ -172,32 +174,30 @@ def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
     """Return images [B, H, W, C] with levels from the curves [B, 256], or those that AutoContrast and Equalize have."""
     batch, height, width, channels = images.shape
     levels = torch.arange(256, device=images.device)
+    # Every channel of every sample has a curve of its own; all of them lie one behind the other.
     curve = torch.arange(batch * channels, device=images.device).view(batch, 1, 1, channels)
     places = 256 * curve + images  # of each pixel in [B, C, 256]
-    low, high = (
-        extreme.long()[..., None] for extreme in (images.amin(dim=(1, 2)), images.amax(dim=(1, 2)))
-    )
+    low = images.amin(dim=(1, 2)).long()[..., None]  # [B, C, 1]
+    high = images.amax(dim=(1, 2)).long()[..., None]
 
+    # AutoContrast: from the darkest to the brightest level, stretched to 0 to 255; one level stays as it is.
     span = (high - low).clamp(min=1).double()
     scale = torch.full_like(span, 255) / span  # 255 / span would be 255 times a rounded 1 / span
     stretched = (levels * scale - low * scale).long().clamp(0, 255)
     stretched = torch.where(high > low, stretched, levels)
 
+    # Equalize: each level becomes the number of pixels below it, in steps that fill 0 to 255.
     histogram = torch.zeros(batch * channels * 256, dtype=torch.int32, device=images.device)
-    histogram.scatter_add_(
-        0, places.flatten(), torch.ones_like(histogram[:1]).expand(places.numel())
-    )
+    one = torch.ones_like(histogram[:1])
+    histogram.scatter_add_(0, places.flatten(), one.expand(places.numel()))
     histogram = histogram.view(batch, channels, 256)
     # Of all pixels but those of the highest level.
     step = (height * width - histogram.gather(2, high)) // 255
     below = histogram.cumsum(dim=2) - histogram
-    equalized = torch.where(
-        step > 0, ((step // 2 + below) // step.clamp(min=1)).clamp(max=255), levels
-    )
+    even = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255)
+    equalized = torch.where(step > 0, even, levels)
 
-    auto, equal = (
-        (operations == OPERATIONS.index(name))[:, None, None]
-        for name in ("AutoContrast", "Equalize")
-    )
-    found = torch.where(auto, stretched, torch.where(equal, equalized, curves[:, None].long()))
-    return found.to(torch.uint8).flatten()[places]
+    auto = (operations == OPERATIONS.index("AutoContrast"))[:, None, None]
+    equal = (operations == OPERATIONS.index("Equalize"))[:, None, None]
+    new_levels = torch.where(auto, stretched, torch.where(equal, equalized, curves[:, None].long()))
+    return new_levels.to(torch.uint8).flatten()[places]
