@@ -1,6 +1,8 @@
 """Heads in weights of MLX (`.npz`): a zip of arrays, as `Module.save_weights` and `mlx.core.savez` write it.
 
-MLX takes every record for an array, so the note of an adjustment is none: it lies before the list of records.
+Each record is a file of numpy: a header that says dtype and shape, then the numbers. The head is
+found among them by name and shape, as in a state dict. MLX takes every record for an array, so the
+note of an adjustment is none: it lies before the list of records.
 """
 
 from math import prod
@@ -19,7 +21,7 @@ from .note_behind import encode_note, find_note, read_note
 from .spans import Span
 from .zip import Archive
 
-ARRAY = ".npy"
+ARRAY = ".npy"  # how the names of its records end
 LONGEST_HEADER = 1 << 14  # bytes before the numbers of an array; numpy reads no more
 MLX_DTYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "|V2": "BF16"}  # numpy has no bfloat16
 
@@ -29,13 +31,16 @@ class ArchiveOfArrays(Archive):
 
     @property
     def tail_at(self) -> int:
+        """Where the file changes if it gets a note: from an earlier note, or the list of records, on."""
         return find_note(self.path, self.start).start
 
     @property
     def note(self) -> dict[str, Any] | None:
+        """The note before the list of records, or None."""
         return read_note(self.path, find_note(self.path, self.start))
 
     def encode_note(self, note: Note, at: int) -> tuple[bytes, bytes]:
+        """Return the bytes of a note, which has no entry in the list."""
         return encode_note(note), b""
 
 
@@ -55,27 +60,25 @@ def _open(path: Path) -> ArchiveOfArrays:
 
 def _arrays(archive: Archive) -> dict[str, Span]:
     """Return every array by its name."""
-    arrays = [one for one in archive.records if one.filename.endswith(ARRAY)]
+    records = [record for record in archive.records if record.filename.endswith(ARRAY)]
     damaged = "{}; save the weights again"
     with in_file(archive.path), reported_as(damaged, ValueError):
-        return {_key(one): _span(archive, one) for one in arrays}
+        spans = [_span(archive, record) for record in records]
+    return {span.key: span for span in spans}
 
 
-def _key(one: ZipInfo) -> str:
-    return one.filename.removesuffix(ARRAY)
-
-
-def _span(archive: Archive, one: ZipInfo) -> Span:
+def _span(archive: Archive, record: ZipInfo) -> Span:
     """Return where the numbers of an array are: behind its header, which says what they are."""
-    key, path = _key(one), archive.path
-    if not archive.is_plain(one):
+    key = record.filename.removesuffix(ARRAY)
+    path = archive.path
+    if not archive.is_plain(record):
         raise LevelheadError(
             f"{path}: {key} is compressed; save the weights by save_weights or savez"
         )
-    at = archive.data_at[one.filename]
-    header = parse_npy_header(bytes_at(path, at, min(one.file_size, LONGEST_HEADER)))
+    at = archive.data_at[record.filename]
+    header = parse_npy_header(bytes_at(path, at, min(record.file_size, LONGEST_HEADER)))
     shape = header.shape
-    size = one.file_size - header.length
+    size = record.file_size - header.length
     if header.dtype.hasobject or size != prod(shape) * header.dtype.itemsize:
         expected = f"expected {list(shape)} numbers of {header.dtype} for {key}"
         raise LevelheadError(f"{path}: {expected}, got {size} bytes; save the weights again")

@@ -1,7 +1,12 @@
-"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output."""
+"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output.
 
-from collections.abc import Iterable
-from dataclasses import replace
+The road: onnx_file.py reads the model without its large numbers into a `Graph` (onnx_graph.py); from
+each output onnx_walk.py walks back to the linear layers that make it; here the head is chosen among
+those, and the place of its weights in the file looked up. onnx_edits.py says what else changes when
+it is written.
+"""
+
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -22,7 +27,7 @@ from .onnx_walk import COMPETING, Undecided, heads_of, named_layers
 from .spans import LayerSpans, join_rows
 from .tensors import several_heads
 
-Heads = list[Linear[str, LinearNode]]
+Heads = list[Linear[str, LinearNode]]  # the layers that feed one output
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
@@ -42,46 +47,73 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     )
 
 
+@dataclass
+class _Search:
+    """What was found behind the outputs of a model.
+
+    Outputs of the same layers, such as logits and probabilities, have one head: it is known by the
+    names of its weights.
+    """
+
+    # The layers of each head.
+    heads: dict[tuple[str, ...], tuple[LayerSpans, ...]] = field(default_factory=dict)
+    # What ends the outputs that each head feeds.
+    ends: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
+    reasons: list[LevelheadError] = field(default_factory=list)  # why outputs have no head
+    # Outputs with something on the way that may or may not leave the classes alone.
+    undecided: list[str] = field(default_factory=list)
+
+    def add(self, graph: Graph, heads: Heads) -> None:
+        """Add the layers that feed an output."""
+        weights = tuple(head.key for head in heads)
+        ends = self.ends.setdefault(weights, set())
+        for head in heads:
+            ends.update(head.follows[-1:])
+        # Of two outputs of one head, the one that is harder to fit.
+        if weights not in self.heads or self.heads[weights][0].plain > heads[0].plain:
+            self.heads[weights] = _spans_of(graph, heads)
+
+    def with_tasks(self) -> list[tuple[LayerSpans, ...]]:
+        """Return the heads, with what the ends of their outputs tell of their classes."""
+        heads = []
+        for weights, layers in self.heads.items():
+            task = _task(self.ends[weights])
+            heads.append(tuple(replace(layer, task=task) for layer in layers))
+        return heads
+
+
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
     """Return the layers of the head: of the one that is found, is named, or has so many classes."""
-    found: dict[tuple[str, ...], tuple[LayerSpans, ...]] = {}
-    follows: dict[tuple[str, ...], set[str]] = {}
-    reasons: list[LevelheadError] = []
-    undecided: list[str] = []
+    search = _Search()
     for output in graph.model.graph.output:
         try:
             heads = _heads_of_output(graph, output.name)
         except LevelheadError as error:
-            reasons.append(_reason(graph, output.name, error))
+            search.reasons.append(_reason(graph, output.name, error))
             if isinstance(error, Undecided):
-                undecided.append(output.name)
+                search.undecided.append(output.name)
             continue
-        titles = {output.name, *(name for one in heads for name in one.layer.names)}
+        # A head is named by its layers, or by the output.
+        titles = {output.name}.union(*(head.layer.names for head in heads))
         if named is None or titles.issuperset(named.split(",")):
-            weights = tuple(one.key for one in heads)
-            follows.setdefault(weights, set()).update(
-                name for one in heads for name in one.follows[-1:]
-            )
-            # Of two outputs of one head, the one that is harder to fit.
-            if weights not in found or found[weights][0].plain > heads[0].plain:
-                found[weights] = _spans_of(graph, heads)
-    for weights, layers in found.items():
-        task = _task(follows[weights])
-        found[weights] = tuple(replace(layer, task=task) for layer in layers)
-    if named is not None and not found and undecided:
-        heads = named_layers(graph, named.split(","), undecided)
+            search.add(graph, heads)
+    # Whoever names a layer says that its outputs are the scores, whatever follows.
+    if named is not None and not search.heads and search.undecided:
+        heads = named_layers(graph, named.split(","), search.undecided)
         if heads is not None:
             return _spans_of(graph, heads)
-    return _only_one(graph, list(found.values()), reasons, named, classes)
+    return _only_one(graph, search.with_tasks(), search.reasons, named, classes)
 
 
 def _heads_of_output(graph: Graph, name: str) -> Heads:
+    """Return the linear layers that feed an output; a graph that a model should not have raises LevelheadError, too."""
     too_long = "comes from too long a chain of nodes"
     with reported_as(too_long, RecursionError), reported_as("{}", ValueError):
         return heads_of(graph, name)
 
 
 def _reason(graph: Graph, output: str, error: LevelheadError) -> LevelheadError:
+    """Return why an output has no head, with its name and the file's before it."""
     words = " ".join(error.named.split())  # with names of the file's
     return LevelheadError(f"{graph.path}: output {output!r}: {words}", advice=error.advice)
 
@@ -97,18 +129,25 @@ def _task(follows: set[str]) -> LabelTask | None:
 
 def _only_one(
     graph: Graph,
-    found: list[tuple[LayerSpans, ...]],
+    heads: list[tuple[LayerSpans, ...]],
     reasons: list[LevelheadError],
     named: str | None,
     classes: int | None,
 ) -> tuple[LayerSpans, ...]:
-    """Return the only head among those found that fits; raise if there is none, or more than one."""
-    fitting = [
-        layers for layers in found if classes is None or named or layers[0].classes == classes
-    ]
+    """Return the only head that fits; raise if there is none, or more than one.
+
+    Args:
+        graph: the model.
+        heads: the layers of each.
+        reasons: why outputs have no head.
+        named, classes: what was asked for.
+    """
+    fitting = heads
+    if classes is not None and not named:
+        fitting = [layers for layers in heads if layers[0].classes == classes]
     if len(fitting) == 1:
         return fitting[0]
-    shapes = [(layer.key, layer.shape) for layers in found for layer in layers]
+    shapes = [(layer.key, layer.shape) for layers in heads for layer in layers]
     if len(fitting) > 1:
         raise several_heads(shapes)
     path = graph.path
@@ -120,11 +159,13 @@ def _only_one(
         raise LevelheadError(
             f"{path}: no output or head is called {named!r}; leave it out to have it found"
         )
-    raise reasons[0] if reasons else LevelheadError(f"{path}: the model has no output")
+    if reasons:
+        raise reasons[0]
+    raise LevelheadError(f"{path}: the model has no output")
 
 
-def _spans_of(graph: Graph, heads: Iterable[Linear[str, LinearNode]]) -> tuple[LayerSpans, ...]:
-    return tuple(_layer_spans(graph, one.layer, one.plain) for one in heads)
+def _spans_of(graph: Graph, heads: Heads) -> tuple[LayerSpans, ...]:
+    return tuple(_layer_spans(graph, head.layer, head.plain) for head in heads)
 
 
 def _layer_spans(graph: Graph, layer: LinearNode, plain: bool) -> LayerSpans:

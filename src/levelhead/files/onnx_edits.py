@@ -1,8 +1,11 @@
-"""What changes in the file of an ONNX model: a bias that is added, the note, new names of the files of its weights."""
+"""What changes in the file of an ONNX model: a bias that is added, the note, new names of the files of its weights.
+
+All are edits of fields of protobuf. Those that make a message longer or shorter are a `Splice`, for
+which `with_lengths` changes the lengths of all messages around it.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,27 +30,42 @@ from .spans import LayerSpans
 
 METADATA = 14  # the field of a model's own notes
 EXTERNAL = 13  # the field of a tensor that says in which file its numbers are
+GRAPH_FIELD: FieldStep = (7, None)  # of a model
+NODE = 1  # the field of a graph's nodes
+INITIALIZER = 5  # the field of a graph's constants
+INPUT = 1  # the field of a node's inputs
+OUTPUT = 2  # the field of a node's outputs
 
 
 def complete(
     graph: Graph, file: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
 ) -> list[Edit]:
-    """Return the edits of a file, with the note in the model's metadata and the new names of external files."""
+    """Return the edits of a file, with the note in the model's metadata and the new names of external files.
+
+    Args:
+        graph: the model.
+        file, edits: one of its files, and what changes there; external weights need nothing more.
+        note: what to record; an empty one takes an earlier record out, None leaves it.
+        names: {file: its new name}.
+    """
     if file != graph.path:
         return edits
-    renamed = {
-        one.name: name for one, name in names.items() if one != graph.path and one.name != name
-    }
+    renamed = {}
+    for external, name in names.items():
+        if external != graph.path and external.name != name:
+            renamed[external.name] = name
     changes = [*edits, *_new_names(graph.file, renamed)]
     if note is not None:
         changes += _old_note(graph.file)
         # Fields of protobuf may stand in any order: ours go to the end.
-        if entries := _metadata(note):
+        entries = _metadata(note)
+        if entries:
             changes.append(Edit(graph.file.size, 0, entries))
     return with_lengths(graph.file, changes)
 
 
 def _metadata(note: Note) -> bytes:
+    """Return a note as entries of a model's metadata: what a model with nothing else would be."""
     model = import_onnx().ModelProto()
     for key, value in note_entries(note).items():
         model.metadata_props.add(key=key, value=value)
@@ -57,22 +75,24 @@ def _metadata(note: Note) -> bytes:
 def _old_note(file: WireFile) -> Iterator[Edit]:
     """Yield the edits that take an earlier note out."""
     entry = import_onnx().StringStringEntryProto
-    for one in file.parts_of(0, file.size).get(METADATA, []):
-        if entry.FromString(file.read(one.start, one.end)).key in NOTE:
-            yield Edit(one.tag_at, one.end - one.tag_at, b"")
+    for part in file.parts_of(0, file.size).get(METADATA, []):
+        if entry.FromString(file.read(part.start, part.end)).key in NOTE:
+            yield Edit(part.tag_at, part.end - part.tag_at, b"")
 
 
 def _new_names(file: WireFile, renamed: Mapping[str, str]) -> Iterator[Edit]:
     """Yield the edits that give the files of a model's weights new names."""
-    entry = import_onnx().StringStringEntryProto
-    for steps in _tensors(file, MODEL_MESSAGE, 0, file.size, ()) if renamed else ():
+    if not renamed:
+        return
+    message = import_onnx().StringStringEntryProto
+    for steps in _tensors(file, MODEL_MESSAGE, 0, file.size, ()):
         start, end = file.locate(steps)
-        for i, one in enumerate(file.parts_of(start, end).get(EXTERNAL, [])):
-            held = entry.FromString(file.read(one.start, one.end))
-            if held.key == "location" and held.value in renamed:
+        for i, part in enumerate(file.parts_of(start, end).get(EXTERNAL, [])):
+            entry = message.FromString(file.read(part.start, part.end))
+            if entry.key == "location" and entry.value in renamed:
                 place = (*steps, (EXTERNAL, i))
-                held.value = renamed[held.value]
-                yield Splice(one.start, one.length, held.SerializeToString(), place)
+                entry.value = renamed[entry.value]
+                yield Splice(part.start, part.length, entry.SerializeToString(), place)
 
 
 def _tensors(
@@ -83,54 +103,64 @@ def _tensors(
         yield steps
         return
     for number, inner in kind.inside.items():
-        for i, one in enumerate(file.parts_of(start, end).get(number, [])):
-            yield from _tensors(file, inner, one.start, one.end, (*steps, (number, i)))
+        for i, part in enumerate(file.parts_of(start, end).get(number, [])):
+            yield from _tensors(file, inner, part.start, part.end, (*steps, (number, i)))
 
 
 def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
     """Return the edits that give a layer a bias [K]: a third input of Gemm and Conv, an Add after MatMul."""
-    i, node, kind = node_of(graph, layer.weight.key)
-    raw = encode(to_numpy(bias), ONNX_DTYPES[kind])
-    if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
-        reason = f"the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}"
+    index, node, dtype = node_of(graph, layer.weight.key)
+    raw = encode(to_numpy(bias), ONNX_DTYPES[dtype])
+    if not np.isfinite(decode(raw, ONNX_DTYPES[dtype])).all():
+        reason = f"the new bias of {layer.key} does not fit {ONNX_DTYPES[dtype]}"
         raise LevelheadError(
             f"{graph.path}: {reason}; use a strength nearer to 0, or save the model in float32 first"
         )
-    helper, file = import_onnx().helper, graph.file
-    in_graph: tuple[FieldStep, ...] = ((7, None),)
-    in_node: tuple[FieldStep, ...] = (*in_graph, (1, i))
-    (start, end), (_, after) = file.locate(in_node), file.locate(in_graph)
+    helper = import_onnx().helper
+    file = graph.file
+    in_graph: tuple[FieldStep, ...] = (GRAPH_FIELD,)
+    in_node: tuple[FieldStep, ...] = (GRAPH_FIELD, (NODE, index))
+    node_start, node_end = file.locate(in_node)
+    _, graph_end = file.locate(in_graph)
     name = _unused_name(graph, f"{layer.key}.bias")
-    tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
+    tensor = helper.make_tensor(name, dtype, [layer.classes], raw, raw=True)
 
-    def put(steps: tuple[FieldStep, ...], text: str) -> Splice:
-        first, last = file.locate(steps)
-        return Splice(first, last - first, text.encode(), steps)
-
+    # The node takes the bias, or an Add behind it does.
     changes: list[Edit]
     if graph.operator(node) == "MatMul":  # whatever used its output now uses the sum
         inner = _unused_name(graph, f"{node.output[0]}_without_bias")
         title = _unused_name(graph, f"{name}.Add")
         added = helper.make_node("Add", [inner, name], [node.output[0]], name=title)
-        changes = [put((*in_node, (2, 0)), inner)]
-        changes.append(Splice(end, 0, encode_field(1, added.SerializeToString()), in_graph))
+        changes = [
+            _renamed(file, (*in_node, (OUTPUT, 0)), inner),
+            Splice(node_end, 0, encode_field(NODE, added.SerializeToString()), in_graph),
+        ]
     elif len(node.input) == 3:  # an empty name stands for none
-        changes = [put((*in_node, (1, 2)), name)]
+        changes = [_renamed(file, (*in_node, (INPUT, 2)), name)]
     else:
-        changes = [Splice(end, 0, encode_field(1, name.encode()), in_node)]
-    if graph.model.ir_version < 4:  # its initializers would have to be inputs as well
-        before = length_at(file, start) - 1
+        changes = [Splice(node_end, 0, encode_field(INPUT, name.encode()), in_node)]
+
+    # The graph gets its numbers: as an initializer or, where that would have to be an input as well, as a node before.
+    if graph.model.ir_version < 4:
+        before = length_at(file, node_start) - 1  # the tag of a node is one byte
         constant = helper.make_node("Constant", [], [name], value=tensor).SerializeToString()
-        return [Splice(before, 0, encode_field(1, constant), in_graph), *changes]
-    new = encode_field(5, tensor.SerializeToString())
-    return [*changes, Splice(after, 0, new, in_graph)]
+        return [Splice(before, 0, encode_field(NODE, constant), in_graph), *changes]
+    new = encode_field(INITIALIZER, tensor.SerializeToString())
+    return [*changes, Splice(graph_end, 0, new, in_graph)]
+
+
+def _renamed(file: WireFile, steps: tuple[FieldStep, ...], name: str) -> Splice:
+    """Return the edit that puts another name where these steps lead."""
+    start, end = file.locate(steps)
+    return Splice(start, end - start, name.encode(), steps)
 
 
 def _unused_name(graph: Graph, name: str) -> str:
     """Return the name, lengthened until nothing in the graph is called that."""
-    taken: set[Any] = {*graph.uses, *graph.constants}
-    taken |= {one.name for one in graph.model.graph.input}
-    taken |= {output for node in graph.nodes for output in node.output}
+    taken = {*graph.uses, *graph.constants}
+    taken |= {value.name for value in graph.model.graph.input}
+    for node in graph.nodes:
+        taken.update(node.output)
     while name in taken:
         name += "_"
     return name

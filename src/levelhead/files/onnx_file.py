@@ -1,10 +1,18 @@
-"""The file of an ONNX model, read without its large numbers: where they lie, and which other files hold some."""
+"""The file of an ONNX model, read without its large numbers: where they lie, and which other files hold some.
+
+A model may have gigabytes of weights, or keep them in files next to it. `read_graph` gives the onnx
+library an outline of the file (protobuf.py), in which long tensors are empty and marked, so that
+only names, shapes and short numbers are held. `span_of` then says where the numbers of a tensor are.
+"""
+
+from __future__ import annotations
 
 import re
 from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +24,15 @@ from .onnx_graph import Graph, messages, texts
 from .protobuf import MessageKind, WireFile, encode_field, outline
 from .spans import Span
 
-ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}  # by TensorProto.DataType
 PLACE = re.compile("[0-9]{1,18}")  # an offset or a length in a file
 # By type, the field that holds the numbers of a tensor without raw bytes, and their form.
 TYPED = {1: (4, "float_data", "<f4"), 11: (10, "double_data", "<f8")}
 RAW = 9  # the field of a tensor's raw bytes
+IN_ANOTHER_FILE = 1  # TensorProto.DataLocation
 
 # The messages of a model that may hold tensors, by their fields, as onnx.proto has them. Numbers of more bytes than
 # `LONGEST_HELD` stay in the file; shapes, axes and the like have fewer.
@@ -41,7 +53,7 @@ TRAINING = MessageKind({1: GRAPH, 2: GRAPH})
 MODEL_MESSAGE = MessageKind({7: GRAPH, 20: TRAINING, 25: FUNCTION})
 
 
-def import_onnx() -> Any:
+def import_onnx() -> ModuleType:
     """Return the library, or say how it is installed."""
     with naming_what_is_missing("reading an .onnx file"):
         import onnx
@@ -49,7 +61,11 @@ def import_onnx() -> Any:
 
 
 def read_graph(path: Path) -> Graph:
-    """Read a model's file, without its large numbers."""
+    """Read a model's file, without its large numbers.
+
+    Raises:
+        LevelheadError: if it is not an ONNX model, is cut short, or has names that are not text.
+    """
     stamp = check_regular_file(path, "an ONNX model")
     model, file = _read_model(path)
     if not model.graph.node:
@@ -60,7 +76,8 @@ def read_graph(path: Path) -> Graph:
     return Graph(path, model, file, stamp)
 
 
-def _read_model(path: Path) -> tuple[Any, WireFile]:
+def _read_model(path: Path) -> tuple[ModelProto, WireFile]:
+    """Return the model without its large numbers, and the file, in which fields can be looked up."""
     message = import_onnx().ModelProto
     file = WireFile.of(path)
     try:
@@ -77,6 +94,7 @@ def _read_model(path: Path) -> tuple[Any, WireFile]:
 def check_model(path: Path) -> None:
     """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
     model, _ = _read_model(path)
+    # Tensors whose numbers are not here become empty ones, which the checker takes.
     for tensor in messages(model, "TensorProto"):
         if is_left_out(tensor) or external_place(tensor, path):
             for name in ("external_data", "data_location", "raw_data"):
@@ -96,22 +114,26 @@ def note_of(graph: Graph) -> dict[str, Any] | None:
     return note_from({entry.key: entry.value for entry in graph.model.metadata_props}, graph.path)
 
 
-def is_left_out(tensor: Any) -> bool:
+def is_left_out(tensor: TensorProto) -> bool:
     """Return whether a tensor was read without its numbers."""
     return any(entry.key == LEFT_OUT for entry in tensor.external_data)
 
 
-def external_place(tensor: Any, path: Path) -> dict[str, str]:
-    """Return where in which other file a tensor's numbers are; empty if they are in the model's own."""
-    if tensor.data_location != 1:
+def external_place(tensor: TensorProto, path: Path) -> dict[str, str]:
+    """Return where in which other file a tensor's numbers are; empty if they are in the model's own.
+
+    The keys are those of ONNX: `location`, and perhaps `offset` and `length`, as text.
+    """
+    if tensor.data_location != IN_ANOTHER_FILE:
         return {}
-    found = {entry.key: entry.value for entry in tensor.external_data}
-    numbers = (found.get(key, "0") for key in ("offset", "length"))
-    if "location" not in found or not all(PLACE.fullmatch(number) for number in numbers):
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    offset = place.get("offset", "0")
+    length = place.get("length", "0")
+    if "location" not in place or not PLACE.fullmatch(offset) or not PLACE.fullmatch(length):
         raise LevelheadError(
             f"{path}: {tensor.name!r} is kept in an unknown file; export the model again"
         )
-    return found
+    return place
 
 
 def stamps_of(graph: Graph) -> dict[Path, Stamp]:
@@ -120,6 +142,7 @@ def stamps_of(graph: Graph) -> dict[Path, Stamp]:
     stamps = {graph.path: graph.stamp}
     places = [external_place(tensor, path) for tensor in messages(graph.model, "TensorProto")]
     for name in dict.fromkeys(place["location"] for place in places if place):
+        # Another folder may hold anything, and would not be copied along.
         if not name.isprintable() or not name or Path(name).name != name:
             raise LevelheadError(
                 f"{path}: expected external weights in the same folder, got {name!r}"
@@ -139,11 +162,17 @@ def stamps_of(graph: Graph) -> dict[Path, Stamp]:
 
 
 def span_of(graph: Graph, name: str, transposed: bool = False) -> Span:
-    """Return where in a file a constant's numbers are."""
+    """Return where in a file a constant's numbers are.
+
+    Args:
+        graph: the model.
+        name: of the constant.
+        transposed: whether it is [d, K], and not [K, d].
+    """
     tensor, steps = graph.constants[name]
     if tensor.data_type not in ONNX_DTYPES:
-        known = {number: title for title, number in import_onnx().TensorProto.DataType.items()}
-        kind = known.get(tensor.data_type, f"numbers of the unknown type {tensor.data_type}")
+        titles = {number: title for title, number in import_onnx().TensorProto.DataType.items()}
+        kind = titles.get(tensor.data_type, f"numbers of the unknown type {tensor.data_type}")
         raise LevelheadError(
             f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing"
         )
@@ -153,25 +182,27 @@ def span_of(graph: Graph, name: str, transposed: bool = False) -> Span:
         raise LevelheadError(
             f"{graph.path}: {name} has the shape {list(shape)}; export the model again"
         )
-    if external := external_place(tensor, graph.path):
+    external = external_place(tensor, graph.path)
+    if external:
         file = graph.path.parent / external["location"]
         offset = int(external.get("offset", 0))
         span = Span(name, file, offset, dtype, shape, transposed)
         if int(external.get("length", span.nbytes)) != span.nbytes:
-            what = f"expected {span.nbytes} bytes for {name}, got {external['length']}"
-            raise LevelheadError(f"{graph.path}: {what}; export the model again")
+            got = f"expected {span.nbytes} bytes for {name}, got {external['length']}"
+            raise LevelheadError(f"{graph.path}: {got}; export the model again")
         _check_untied(graph, tensor, span)
         return span
-    number, held = RAW, tensor.raw_data
+    # Numbers are raw bytes or, of some types, a list of a field of its own: packed, the same bytes.
+    number = RAW
+    held = tensor.raw_data
     if not tensor.HasField("raw_data") and tensor.data_type in TYPED:
-        number, name_of_field, form = TYPED[tensor.data_type]
-        held = np.array(getattr(tensor, name_of_field), form).tobytes()
+        number, field_name, form = TYPED[tensor.data_type]
+        held = np.array(getattr(tensor, field_name), form).tobytes()
     start, end = graph.file.locate([*steps, (number, None)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
     # Numbers that were left out may not be elsewhere in the tensor as well.
-    if end - start > LONGEST_HELD:
-        expected = b""
-    else:
+    expected = b""
+    if end - start <= LONGEST_HELD:
         expected = graph.file.read(start, end)
     if end - start != span.nbytes or held != expected:
         raise LevelheadError(
@@ -180,8 +211,14 @@ def span_of(graph: Graph, name: str, transposed: bool = False) -> Span:
     return span
 
 
-def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
-    """Check that no other tensor has the same bytes of an external file."""
+def _check_untied(graph: Graph, tensor: TensorProto, span: Span) -> None:
+    """Check that no other tensor has the same bytes of an external file.
+
+    Args:
+        graph: the model.
+        tensor: the one that is changed.
+        span: where its numbers are.
+    """
     for other in messages(graph.model, "TensorProto"):
         place = external_place(other, graph.path)
         if other is tensor or not place or place["location"] != span.file.name:

@@ -1,4 +1,9 @@
-"""Heads in safetensors files, single or sharded, of any size: only the head's bytes and the metadata change."""
+"""Heads in safetensors files, single or sharded, of any size: only the head's bytes and the metadata change.
+
+A file is 8 bytes of length, a header in JSON that says where each tensor lies, and the numbers. The
+note of an adjustment goes into `__metadata__` of the header; since offsets count from its end, the
+tensors need no other entry. A sharded model is an index that lists its shards; that stays as it is.
+"""
 
 import json
 import os
@@ -6,9 +11,8 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ..core.class_names import first_repeated, listed
+from ..core.class_names import listed
 from ..heads.notes import NOTE, Note, note_entries, note_from
 from ..io.safetensors_file import SHARD_INDEX, Header, read_header
 from ..support.errors import LevelheadError, in_file, reported_as
@@ -30,14 +34,14 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     files = _files(path)
     stamps = {file: check_regular_file(file, "a safetensors model") for file in files}
     headers = _read(path)
-    tensors = [
-        (key, file, one) for file, header in headers.items() for key, one in header.tensors.items()
-    ]
-    spans = {key: Span(key, file, one.offset, one.dtype, one.shape) for key, file, one in tensors}
-    if repeated := first_repeated(key for key, *_ in tensors):
-        raise LevelheadError(
-            f"{files[0]}: {repeated} is in two of its shards; save the model again"
-        )
+    spans = {}
+    for file, header in headers.items():
+        for key, tensor in header.tensors.items():
+            if key in spans:
+                raise LevelheadError(
+                    f"{files[0]}: {key} is in two of its shards; save the model again"
+                )
+            spans[key] = Span(key, file, tensor.offset, tensor.dtype, tensor.shape)
     layers = find_layers(files[0], spans, named=named, classes=classes)
     return LocatedHead(
         files[0], layers, stamps, partial(_complete, headers), _note(headers), _is_folder(path)
@@ -73,6 +77,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def _read(path: Path) -> dict[Path, Header]:
+    """Return the header of each file of a model that has tensors."""
     return {file: read_header(file) for file in _files(path) if not file.name.endswith(SHARD_INDEX)}
 
 
@@ -83,44 +88,57 @@ def _complete(
     note: Note | None,
     names: Mapping[Path, str],
 ) -> list[Edit]:
-    """Return the edits of a file that changes, with the note in its metadata; all other text of its header stays."""
+    """Return the edits of a file that changes, with the note in its metadata; all other text of its header stays.
+
+    Args:
+        headers: of all files of the model.
+        source, edits: the file, and what changes in its numbers.
+        note: what to record; an empty one takes an earlier record out, None leaves it.
+        names: of files as they will be; shards keep theirs.
+    """
     if note is None or not edits:
         return edits
     header = headers[source]
-    entries = {
-        key: value for key, value in header.metadata.items() if key not in NOTE
-    } | note_entries(note)
-    field = '"__metadata__":' + json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+    others = {key: value for key, value in header.metadata.items() if key not in NOTE}
+    entries = others | note_entries(note)
+    metadata = '"__metadata__":' + json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
     start, end = _metadata_range(header.text)
     after = header.text[end:].rstrip(" ")  # without its padding
-    comma = ""
-    if start == end and after.lstrip() != "}":
-        comma = ","
-    data = (header.text[:start] + field + comma + after).encode()
-    data += b" " * (-len(data) % 8)
+    if start == end and after.lstrip() != "}":  # there was none, and tensors follow
+        metadata += ","
+    data = (header.text[:start] + metadata + after).encode()
+    data += b" " * (-len(data) % 8)  # the numbers begin at a multiple of 8 bytes
     return [Edit(0, 8 + header.length, len(data).to_bytes(8, "little") + data), *edits]
 
 
-def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
-    return next(
-        (note for file, header in headers.items() if (note := note_from(header.metadata, file))),
-        None,
-    )
+def _note(headers: Mapping[Path, Header]) -> Note | None:
+    """Return the note of an earlier adjustment: in the file that the head is in."""
+    for file, header in headers.items():
+        note = note_from(header.metadata, file)
+        if note:
+            return note
+    return None
 
 
 def _metadata_range(text: str) -> tuple[int, int]:
-    """Return where `"__metadata__": {...}` stands in a header's text; if nowhere, the empty range after its brace."""
+    """Return where `"__metadata__": {...}` stands in a header's text; if nowhere, the empty range after its brace.
+
+    The library found the header sound before, so that the text is an object, and the patterns match.
+    """
     decoder = json.JSONDecoder()
     between = re.compile(r"[\s,]*")
     colon = re.compile(r"\s*:\s*")
-    first = at = text.index("{") + 1
-    while text[at := between.match(text, at).end()] != "}":  # type: ignore[union-attr]
+    first = text.index("{") + 1
+    at = first
+    while True:
+        at = between.match(text, at).end()  # type: ignore[union-attr]
+        if text[at] == "}":
+            return first, first
         key, end = decoder.raw_decode(text, at)
         _, end = decoder.raw_decode(text, colon.match(text, end).end())  # type: ignore[union-attr]
         if key == "__metadata__":
             return at, end
         at = end
-    return first, first
 
 
 READER = Reader(_find, note=lambda path: _note(_read(path)), check=_read, files=_files)
