@@ -1,4 +1,11 @@
-"""How many training samples each class has: counted, profiled, grouped and checked."""
+"""How many training samples each class has: counted, profiled, grouped and checked.
+
+Users give counts in many forms. `resolve` turns each into int64 [K], all positive: `_values` finds what was
+meant (a list, {class: n}, or labels to be counted), and the rest checks it. `check_samples` checks logits,
+labels and counts against each other. `long_tail` and `step` make counts of imbalanced sets.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +23,15 @@ from .class_names import are_numbers, as_mapping, find_classes, in_order, title
 
 __all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step", "with_background"]
 
-Counts = Any  # a list, an array, {class: n}, or the labels themselves
+# A list, an array, a tensor, {class: n}, a pandas Series, the labels themselves, or `WithBackground`.
+Counts = Any
+
+
+_LARGEST_COUNT = 2**53  # beyond, a float64 does not hold every whole number
 
 
 def of(
-    labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None
+    labels: Array, *, classes: int | None = None, names: Sequence[str] | None = None
 ) -> np.ndarray:
     """Return how many labels each class has, [K].
 
@@ -40,37 +51,49 @@ def of(
 
 
 def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
-    """Return the counts [K] of an exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, at least 1.
+    """Return the counts [K] of an exponential long tail.
+
+    ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))`` for i from 0 to K - 1, at least 1.
 
     Args:
-        largest, classes, ratio: n_1, the count of the first class; K, where i is 0 .. K - 1; of the first to the last.
+        largest: n_1, the count of the first class.
+        classes: K.
+        ratio: of the first count to the last.
 
     >>> long_tail(5000, 10, 100).tolist()
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     """
     _check_profile(largest, classes, ratio)
-    return np.array(
-        [max(1, int(largest * (1 / ratio) ** (i / max(1, classes - 1)))) for i in range(classes)]
-    )
+    counts = []
+    for i in range(classes):
+        share = (1 / ratio) ** (i / max(1, classes - 1))
+        counts.append(max(1, int(largest * share)))
+    return np.array(counts)
 
 
 def step(largest: int, classes: int, ratio: float) -> np.ndarray:
-    """Return the counts [K] of a step: the first half keeps n_1, the last half gets ``int(n_1 / ratio)``, at least 1.
+    """Return the counts [K] of a step: one half keeps n_1, the other gets ``int(n_1 / ratio)``.
 
     Args:
-        largest, classes, ratio: n_1; K; of the large counts to the small ones.
+        largest: n_1, the count of the first half, which has one class more if K is odd.
+        classes: K.
+        ratio: of the large counts to the small ones, which are at least 1.
+
+    >>> step(100, 5, 10).tolist()
+    [100, 100, 100, 10, 10]
     """
     _check_profile(largest, classes, ratio)
-    return np.where(
-        np.arange(classes) < classes - classes // 2, largest, max(1, int(largest / ratio))
-    )
+    smallest = max(1, int(largest / ratio))
+    return np.where(np.arange(classes) < classes - classes // 2, largest, smallest)
 
 
 def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
-    """Return {group: class indices}: many-shot (n > 100), medium-shot (20 to 100), few-shot (n < 20), none empty.
+    """Return {group: positions of its classes} of many-, medium- and few-shot classes, none empty.
 
     Args:
-        counts, many, few: of each class; those with more than `many` are many-shot, with fewer than `few` few-shot.
+        counts: of each class.
+        many: classes with more samples are `many`.
+        few: classes with fewer are `few`; all others are `medium`.
 
     >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
     {'many': [0], 'medium': [1, 3], 'few': [2]}
@@ -86,17 +109,19 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
 class WithBackground:
     """Counts with a class that every rule leaves alone: what `with_background` returns."""
 
-    counts: Counts
-    background: int | str
+    counts: Counts  # of all classes, with that one
+    background: int | str  # its position, or its name
 
 
 def with_background(counts: Counts, background: int | str) -> WithBackground:
-    """Return counts for `tune` with a class that every rule leaves alone, such as "no object" in detection.
+    """Return counts for `tune` with a class that every rule leaves alone, such as "no object".
 
-    Its scores stay as they are, and its count is no n_max. It is a class of the metric like the others.
+    Its scores stay as they are, and its count is no n_max. It is a class of the metric like the
+    others.
 
     Args:
-        counts, background: training samples of each class; the class, by index or known name.
+        counts: training samples of each class.
+        background: the class, by position or known name.
 
     >>> resolve(with_background([900000, 70, 30], 0)).tolist()
     [70, 70, 30]
@@ -115,48 +140,59 @@ def resolve(
     """Return counts [K], int64 and all positive, from whatever form the user has them in.
 
     Args:
-        counts: what the training loss saw: samples after resampling, or times the class weights. K counts in class
-            order; {class: n} or a pandas Series, by index or known name; or labels to count.
-            More than K integers are labels if all are classes, and either every class occurs or there are more than
-            2 K; otherwise they are counts.
-        classes, names: K and the K class names, where they are known.
-        missing: what to do with a class without samples: `error`, or `neutral`, which gives it the largest count. None
-            is `error` for functions without such a parameter: the message then does not name it.
-        background: a class that every rule leaves alone, by index or known name, such as "no object" in detection: it
-            gets the largest count of the others, whatever its own, which may be 0.
+        counts: what the training loss saw: samples after resampling, or times the class weights. K
+            counts in class order; {class: n} or a pandas Series, by position or known name; or
+            labels to count. More than K integers are labels if all are classes, and either every
+            class occurs or there are more than 2 K; otherwise they are counts.
+        classes: K, where it is known.
+        names: the K class names, where they are known.
+        missing: what to do with a class without samples: `error`, or `neutral`, which gives it the
+            largest count. None is `error` for functions without such a parameter: the message then
+            does not name it.
+        background: a class that every rule leaves alone, by position or known name, such as "no
+            object" in detection: it gets the largest count of the others, whatever its own, which
+            may be 0.
 
     >>> resolve({"1": 30, "0": 70}, 2).tolist()
     [70, 30]
     """
     if isinstance(counts, WithBackground):
-        counts, background = counts.counts, counts.background
+        background = counts.background
+        counts = counts.counts
     if missing is not None:
         check_choice("missing", missing, ("error", "neutral"))
+
+    # What was meant, and whether there is one number for each class.
     if names is not None:
         names = list(names)
-        classes = len(names) if classes is None else classes
+        if classes is None:
+            classes = len(names)
         if len(names) != classes:
             raise LevelheadError(f"expected {classes} class names, got {len(names)}")
     values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
-        # Pandas writes 0 over a column without a name.
-        titled = len(values) == classes + 1 and values[0] == 0
         aside = ""
-        if titled:
+        if len(values) == classes + 1 and values[0] == 0:
+            # Pandas writes 0 over a column without a name.
             aside = "; if the first, 0, is a title, leave it out: header=False in pandas"
         raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}{aside}")
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
+
+    # The background gets the largest count of the others: no rule moves that.
     if background is not None:
         alone = find_background(background, len(values), names)
-        if len(values) == 1:
+        others = np.delete(values, alone)
+        if len(others) == 0:
             raise LevelheadError(
                 "expected a class next to the background, got none", parameter="background"
             )
-        # No rule moves that.
-        values = np.where(np.arange(len(values)) == alone, np.delete(values, alone).max(), values)
+        values = values.copy()
+        values[alone] = others.max()
+
+    # Whole numbers above 0; or 0, if a missing class is to stay as it is: by the largest count, too.
     with np.errstate(invalid="ignore"):
-        valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
+        valid = (values > 0) & (values <= _LARGEST_COUNT) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():
         if missing != "neutral" or values[i] != 0:
             raise _count_error(values[i].item(), title(i, names), missing)
@@ -170,8 +206,10 @@ def likely_classes(counts: Counts | None) -> int | None:
     """Return how many classes counts are likely to be of; None if that cannot be told."""
     if isinstance(counts, WithBackground):
         counts = counts.counts
-    sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
-    return len(counts) if sized else None  # type: ignore[arg-type]
+    # A number, also one in an array without axes, says nothing of the classes.
+    if counts is None or not hasattr(counts, "__len__") or getattr(counts, "shape", None) == ():
+        return None
+    return len(counts)
 
 
 def check_left_alone(
@@ -180,7 +218,13 @@ def check_left_alone(
     background: int | str | None,
     names: Sequence[str] | None,
 ) -> None:
-    """Raise LevelheadError if an adjustment by a scale and an offset, [K], would change the background."""
+    """Raise LevelheadError if an adjustment would change the background.
+
+    Args:
+        scale, offset: [K], what each class is multiplied by, and what is added.
+        background: the class that is to stay, by position or known name; None if there is none.
+        names: of the classes, where they are known.
+    """
     if background is None:
         return
     alone = find_background(background, len(scale), names)
@@ -192,7 +236,7 @@ def check_left_alone(
 def find_background(background: int | str, classes: int, names: Sequence[str] | None) -> int:
     """Return the index of the background, which is given by index or by known name."""
     try:
-        if isinstance(background, bool):
+        if isinstance(background, bool):  # which would pass for 0 or 1
             raise LevelheadError(f"got {background}")
         return find_classes([background], classes, names, what="class")[0]
     except LevelheadError as error:
@@ -202,6 +246,7 @@ def find_background(background: int | str, classes: int, names: Sequence[str] | 
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
+    """Return what is wrong with the count n of a class, and what to do."""
     if n == 0:
         aside = ""
         if missing is None:
@@ -210,18 +255,25 @@ def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError
         if missing is not None:
             advice = Advice("missing", "neutral", "to leave it as it is")
         return LevelheadError(f"{name} has no samples{aside}", advice=advice)
-    if n < 0:
+    if not np.isfinite(n) or n > _LARGEST_COUNT:
+        flaw = f"{n}; expected a whole number of samples"
+    elif n < 0:
         flaw = f"negative ({n:g})"
     else:
         flaw = f"fractional ({n:g}); give samples, not shares"
-    if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
-        flaw = f"{n}; expected a whole number of samples"
     return LevelheadError(f"the count of {name} is {flaw}")
 
 
 def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
-    """Return counts as float64 [K], not yet checked; labels are counted."""
-    if (mapping := as_mapping(counts, classes)) is not None:
+    """Return counts as float64 [K], not yet checked; labels are counted.
+
+    Args:
+        counts: in any form but `WithBackground`.
+        classes: K, where it is known; without it, a list is of counts.
+        names: of the classes, where they are known.
+    """
+    mapping = as_mapping(counts, classes)
+    if mapping is not None:
         return in_order(mapping, classes, names)
     if isinstance(counts, str | Path):
         raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read the file first")
@@ -237,6 +289,8 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
             of_table = "; of one-hot labels pass labels.sum(axis=0)"
         got = f"got shape {list(values.shape)}{of_table}"
         raise LevelheadError(f"expected one count per class, {got}")
+
+    # Text: the labels, by name.
     if are_names(values):
         if names is not None:
             return of(values, names=names).astype(np.float64)
@@ -245,18 +299,9 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
             unknown = f"training labels are names ({str(values[0])!r}), but class names are not known here"
             raise LevelheadError(unknown, advice=Advice("names", None, order))
     if values.dtype.kind not in "iubf":
-        for i, value in enumerate(values.tolist()):
-            try:
-                float(value)
-            except (TypeError, ValueError, OverflowError) as error:
-                if isinstance(error, OverflowError):
-                    got = f"a number of {len(str(value))} digits"
-                else:
-                    got = repr(value)
-                raise LevelheadError(
-                    f"expected counts as numbers, got {got} for class {i}"
-                ) from None
-        raise LevelheadError(f"expected counts as numbers, got {described(values)}")
+        raise _not_numbers(values)
+
+    # More whole numbers than classes: labels, or too many counts, which is said later.
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":
         if are_numbers(names):
             return of(values, names=names).astype(np.float64)
@@ -264,6 +309,21 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
         if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
             return np.bincount(values.astype(np.int64), minlength=classes).astype(np.float64)
     return values.astype(np.float64)
+
+
+def _not_numbers(values: np.ndarray) -> LevelheadError:
+    """Return which of the values [K] is no number, or what they are instead."""
+    for i, value in enumerate(values.tolist()):
+        try:
+            float(value)
+        except OverflowError:
+            got = f"a number of {len(str(value))} digits"
+        except (TypeError, ValueError):
+            got = repr(value)
+        else:
+            continue
+        return LevelheadError(f"expected counts as numbers, got {got} for class {i}")
+    return LevelheadError(f"expected counts as numbers, got {described(values)}")
 
 
 def _check_profile(largest: int, classes: int, ratio: float) -> None:
@@ -280,17 +340,24 @@ def _check_profile(largest: int, classes: int, ratio: float) -> None:
 def check_samples(
     logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels [N] and counts [K] that fit logits [N, K], checked; the logits' numbers are not read here."""
+    """Return labels [N] and counts [K] that fit logits, checked.
+
+    Args:
+        logits: [N, K], whose numbers are not read here.
+        labels: [N].
+        counts: in any form that `resolve` takes.
+        names: of the classes, where they are known.
+    """
+    # K labels and N counts. With more classes than samples, the logits would be transposed.
     turned = len(logits.shape) == 2 and (len(labels), np.size(counts)) == tuple(logits.shape[::-1])
-    if turned and logits.shape[0] > logits.shape[1]:  # else it is the logits that are transposed
+    if turned and logits.shape[0] > logits.shape[1]:
         raise LevelheadError(
             "labels and counts are swapped: expected logits [N, K], labels [N], counts [K]"
         )
     check_shape(logits.shape, len(labels))
     n = resolve(counts, logits.shape[1], names=names)
-    found = check_labels(labels, len(n))
-    if len(found) != len(logits):
-        raise LevelheadError(
-            f"expected one label per row of logits, got {len(found)} labels and {len(logits)} rows"
-        )
-    return found, n
+    checked_labels = check_labels(labels, len(n))
+    if len(checked_labels) != len(logits):
+        got = f"got {len(checked_labels)} labels and {len(logits)} rows"
+        raise LevelheadError(f"expected one label per row of logits, {got}")
+    return checked_labels, n

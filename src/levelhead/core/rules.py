@@ -10,17 +10,22 @@ adds           `Shift`                           `Offsets`, the default
 both                                             `Vector`
 =============  ================================  ====================================
 
+Every rule is a `Rule`. `tune` calls its `fit`, which returns `Fits`; `adjust_` with a strength of one's own
+calls its `on_head`, which needs no samples. Rules of the left column are `OneStrength`, fitted by
+one_strength.py; those of the right are `PerClass`, fitted by per_class.py and moved by metric_offsets.py.
+
 A new rule is one class and one line of `RULES`: the command line, the page and the help find it there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..path.direction import Direction
+from ..support.arrays import Array
 from ..support.errors import Advice, LevelheadError, check_choice
 from .adjustment import Adjustment, Fits
 from .arguments import check_range, check_vector, finite_number
@@ -46,15 +51,28 @@ class Rule:
     needs_norms: ClassVar[bool] = False  #: whether the norms of the weight vectors decide
 
     def fit(self, samples: Samples, goal: Goal) -> Fits:
-        """Fit it without each fold and on all samples."""
+        """Fit it without each fold and on all samples.
+
+        Args:
+            samples: held-out samples, in their folds.
+            goal: what the choice is to be good at, for these samples.
+        """
         raise NotImplementedError
 
     def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
-        """Return what it does to a finite head at a strength of its own, given counts [K]."""
+        """Return what it does to a head by itself, without samples.
+
+        Args:
+            head: of finite numbers.
+            counts: [K], training samples of each class, if they are known.
+
+        Raises:
+            LevelheadError: this rule has nothing of its own to go by.
+        """
         reason = f"the rule {self.name} is fitted on held-out samples; give what lh.tune returns"
         raise LevelheadError(reason, parameter="rule")
 
-    def with_norms(self, norms: Any) -> Rule:
+    def with_norms(self, norms: Array) -> Rule:
         """Return it with the norms of a head's weight vectors, [K], if these decide."""
         return self
 
@@ -97,7 +115,12 @@ class OneStrength(Rule):
         return counts.max() / counts
 
     def direction(self, counts: np.ndarray, target: np.ndarray | None = None) -> Direction:
-        """Return how scores depend on the strength, for checked counts [K]."""
+        """Return how scores depend on the strength.
+
+        Args:
+            counts: [K], checked.
+            target: [K], the shares in deployment, for rules that go by them.
+        """
         return Direction(self.name, self.ratios(counts), self.multiplies)
 
     def range_on(self, samples: Samples) -> tuple[float, float]:
@@ -107,17 +130,24 @@ class OneStrength(Rule):
         return (0.0, self.reach)
 
     def at(self, direction: Direction, strength: float, smoothing: float = 0.0) -> Adjustment:
-        """Return what it does at a strength."""
+        """Return what it does at a strength.
+
+        Args:
+            direction: as `direction` returned it.
+            strength: how far to go; 0 changes nothing.
+            smoothing: what is added to probabilities (`smooth_votes`), for rules that add.
+        """
         with np.errstate(over="ignore"):  # a factor that does not fit is reported where it is used
             if self.multiplies:
                 return Adjustment.scaling(direction.ratios**strength)
-        offset = strength * direction.slopes + 0.0
+        offset = strength * direction.slopes + 0.0  # without a negative 0
         return Adjustment(np.ones(len(offset)), offset, smoothing)
 
     def fit(self, samples: Samples, goal: Goal) -> Fits:
         self.refuse_kind(samples.kind)
         direction = self.direction(samples.counts, goal.target)
         if self.strength is not None:
+            # Nothing is fitted: it is judged as it is.
             fixed = self.at(direction, self.strength, samples.smoothing)
             return Fits([fixed] * len(samples.folds), fixed, self.strength)
         reach = self.range_on(samples)
@@ -141,7 +171,8 @@ class OneStrength(Rule):
         return self.strength
 
     def text(self, strength: float | None = None) -> str:
-        strength = self.strength if strength is None else strength
+        if strength is None:
+            strength = self.strength
         return super().text(strength)
 
 
@@ -167,7 +198,7 @@ class Tau(OneStrength):
         norms: [K], the norms of the weight vectors, for `tune`; a head brings its own.
     """
 
-    norms: Any = None
+    norms: Array | None = None
     name: ClassVar[str] = "tau"
     title: ClassVar[str] = "tau-normalization"
     sentence: ClassVar[str] = "weight vectors divided by their norm^strength"
@@ -181,7 +212,7 @@ class Tau(OneStrength):
             raise LevelheadError(reason, parameter="rule", advice=advice)
         return 1 / check_vector(self.norms, len(counts), "norms", positive=True)
 
-    def with_norms(self, norms: Any) -> Tau:
+    def with_norms(self, norms: Array) -> Tau:
         return replace(self, norms=norms)
 
     def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
@@ -206,6 +237,7 @@ class Shift(OneStrength):
     def direction(self, counts: np.ndarray, target: np.ndarray | None = None) -> Direction:
         """Return how scores depend on the strength; toward a target, by ``log(target_k / n_k)``."""
         if target is not None:
+            # A share of 0 would ask for an offset of -inf.
             counts = counts / np.maximum(target, 1e-3 / len(target))
         return Direction(self.name, self.ratios(counts), multiplies=False)
 
@@ -219,20 +251,25 @@ class Shift(OneStrength):
 class PerClass(Rule):
     """A rule with numbers of its own for each class, by log loss and then the metric."""
 
-    mask: ClassVar[Mask]
+    mask: ClassVar[Mask]  #: which numbers are fitted
 
     def fit(self, samples: Samples, goal: Goal) -> Fits:
         if self.multiplies and samples.background is not None:
             reason = f"the rule {self.name} changes every class; use offsets, shift or rescale"
             raise LevelheadError(reason, parameter="background")
         fits, temperature = fit_per_class(samples, self.mask)
+        # Only offsets can be moved toward what log loss does not know.
         if self.adds:
             return move_for_goal(fits, samples, goal, temperature)
         return fits
 
 
 class Offsets(PerClass):
-    """An offset for each class: only the biases of a head change."""
+    """An offset for each class: only the biases of a head change.
+
+    ``b_k <- b_k + offset_k``. It acts the same on logits, log-probabilities and probabilities, of
+    whatever model.
+    """
 
     name = "offsets"
     title = "offsets"
@@ -242,7 +279,7 @@ class Offsets(PerClass):
 
 
 class Scales(PerClass):
-    """A scale for each class: for heads that can take no bias."""
+    """A scale for each class, ``w_k <- scale_k w_k``: for heads that can take no bias."""
 
     name = "scales"
     title = "scales"
@@ -252,7 +289,10 @@ class Scales(PerClass):
 
 
 class Vector(PerClass):
-    """Vector scaling: a scale and an offset for each class (Guo et al. 2017)."""
+    """Vector scaling: a scale and an offset for each class (Guo et al. 2017).
+
+    ``w_k <- scale_k w_k`` and ``b_k <- scale_k b_k + offset_k``.
+    """
 
     name = "vector"
     title = "vector scaling"
