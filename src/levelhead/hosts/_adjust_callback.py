@@ -1,9 +1,22 @@
-"""What the callbacks of all trainers share of adjusting: tuned on the evaluation, applied when training ends."""
+"""What the callbacks of all trainers share of adjusting: tuned on the evaluation, applied when training ends.
+
+A trainer's own callback, of Lightning or transformers, calls in this order:
+
+1. `_restore`, before a training: the head of an earlier adjustment becomes what it was.
+2. `_check`, before the first step: what does not fit the model is an error now, and not hours later.
+3. `_choose`, when training has ended: the evaluation's logits are collected, and a rule is tuned on them. What goes
+   wrong here is a warning, since the training must not be lost.
+4. `_apply`: the head is adjusted if that is worthwhile, and an `Outcome` says what was done, for people and trackers.
+5. `_finish`, in one process: the line on stderr, and the page.
+
+A head without a bias takes offsets into its weights (`heads.along`), which needs what it takes of the evaluation:
+step 3 collects that, too.
+"""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,7 +31,7 @@ from ..core.tune import tune
 from ..core.tuned import Tuned
 from ..heads.adjusted import Adjusted
 from ..heads.apply import adjust_, check_adjust
-from ..heads.collect import BatchScores, collect
+from ..heads.collect import Batch, BatchScores, collect
 from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import unwrap
 from ..support.arrays import to_numpy
@@ -27,22 +40,22 @@ from ..support.warnings import LevelheadWarning, warn
 from ._trackers import Outcome, outcome_of
 from ._training_labels import count_training_labels
 
-Gather = Callable[[Tensor], Tensor]
+Gather = Callable[[Tensor], Tensor]  # joins what all processes have
+Loader = Iterable[Batch]
 By = Tuned | Rule | str | Path  # what was tuned before, its file, or a rule with a strength
 
 
 class BaseAdjustCallback:
-    """An adjustment at the end of a training, undone before the next one starts.
+    """An adjustment at the end of a training, undone before the next one starts."""
 
-    `adjusted` is None in between.
-    """
-
-    adjusted: Adjusted | None = None
-    tuned: Tuned | None = None
-    verdict: str | None = None
+    adjusted: Adjusted | None = None  #: what was done to the head; None while it is trained
+    tuned: Tuned | None = None  #: what was tuned on the evaluation
+    verdict: str | None = None  #: both in words
+    _samples: tuple[Tensor, Tensor]  # logits [N, K] and labels [N] of the evaluation
     _counts: np.ndarray | None = None  # [K], known when a training has started
     _likely: int | None = None  # K, as far as counts or labels tell it
     _features: Tensor | None = None  # [N, d], what a head without a bias takes of the evaluation
+    # The parameters that were written to, each with torch's count of how often that was done.
     _written: tuple[tuple[nn.Parameter, int], ...] = ()
 
     def __init__(
@@ -71,17 +84,18 @@ class BaseAdjustCallback:
         """Whether it is tuned on the evaluation of the training."""
         return self.by is None
 
-    def _check(self, model: nn.Module, training: Any = None) -> None:
-        """Refuse early what `_apply` would refuse after training."""
+    def _check(self, model: nn.Module, training: object = None) -> None:
+        """Refuse early what `_apply` would refuse after training; `training` is its loader."""
+        # A lazy layer makes its weight in the first step: only then can the head be found.
         lazy = nn.parameter.UninitializedParameter
         if any(isinstance(parameter, lazy) for parameter in model.parameters()):
-            return  # a layer has yet to make its weight
+            return
         if self.by is None:
             self._count(model, training)
         else:
             check_adjust(model, self.by, self._given_counts, layer=self.layer)
 
-    def _count(self, model: nn.Module, training: Any) -> None:
+    def _count(self, model: nn.Module, training: object) -> None:
         """Check the head, and know the counts: as given, or from the labels trained on.
 
         Where these cannot be read, there are none, and `tune` takes those of the evaluation.
@@ -107,13 +121,21 @@ class BaseAdjustCallback:
     def _choose(
         self,
         model: nn.Module,
-        training: Any,
-        loader: Callable[[], Any],
+        training: object,
+        loader: Callable[[], Loader],
         *,
         gather: Gather | None = None,
         gather_all: Gather | None = None,
     ) -> None:
-        """Tune on the evaluation. What goes wrong is a warning, so that the training is not lost."""
+        """Tune on the evaluation. What goes wrong is a warning, so that the training is not lost.
+
+        Args:
+            model: as it was trained.
+            training: the loader of the training, whose labels are counted if that is still to do.
+            loader: returns that of the evaluation, anew each time.
+            gather: joins what all processes have of a batch.
+            gather_all: joins what they have of all batches; one of both is enough.
+        """
         self.tuned = None
         self.verdict = None
         try:
@@ -128,7 +150,7 @@ class BaseAdjustCallback:
     def _tune(
         self,
         model: nn.Module,
-        loader: Callable[[], Iterable[Any]],
+        loader: Callable[[], Loader],
         gather: Gather | None,
         gather_all: Gather | None,
     ) -> Tuned:
@@ -154,7 +176,7 @@ class BaseAdjustCallback:
     def _collect(
         self,
         model: nn.Module,
-        loader: Iterable[Any],
+        loader: Loader,
         gather: Gather | None,
         gather_all: Gather | None,
         *,
@@ -196,6 +218,7 @@ class BaseAdjustCallback:
         path, head = next(iter(layers.items()))
         if self._rule is None:
             return default_rule(takes_bias=len(layers) == 1)
+        # Norms are those of one layer with a row for each class: a rule that needs them says so.
         if len(layers) > 1 or len(head.weight) == 1:
             return self._rule
         return self._rule.with_norms(to_numpy(read(model, layer=path).norms))
@@ -205,24 +228,16 @@ class BaseAdjustCallback:
 
     def _apply(self, model: nn.Module) -> Outcome | None:
         """Adjust the head, unless it was tuned on the evaluation and no gain was seen there."""
-        if self._tunes and self.tuned is None:
+        if self.by is not None:
+            self.adjusted = adjust_(model, self.by, self._given_counts, layer=self.layer)
+            self._written = _parameters_written(model, self.adjusted.layers)
             return None
-        if self.tuned is None or self._anyway or self.tuned.worthwhile is not False:
-            if self.tuned is None:
-                assert self.by is not None
-                self.adjusted = adjust_(model, self.by, self._given_counts, layer=self.layer)
-            else:
-                self.adjusted = adjust_(
-                    model, self.tuned, layer=self.layer, features=self._features
-                )
-            heads = [unwrap(model).get_submodule(path) for path in self.adjusted.layers]
-            self._written = tuple(
-                (parameter, parameter._version)
-                for head in heads
-                for parameter in head.parameters(recurse=False)
-            )
-        if self.tuned is None:
+        if self.tuned is None:  # tuning failed, and a warning has said so
             return None
+        if self._anyway or self.tuned.worthwhile is not False:
+            features = self._features
+            self.adjusted = adjust_(model, self.tuned, layer=self.layer, features=features)
+            self._written = _parameters_written(model, self.adjusted.layers)
         title = type(unwrap(model)).__name__
         outcome = outcome_of(self.tuned, self.adjusted, self._samples, title)
         self.verdict = outcome.text
@@ -243,18 +258,34 @@ class BaseAdjustCallback:
         self._written = ()
 
 
+def _parameters_written(
+    model: nn.Module, layers: Sequence[str]
+) -> tuple[tuple[nn.Parameter, int], ...]:
+    """Return the parameters of layers, each with torch's count of how often it was written to."""
+    heads = [unwrap(model).get_submodule(path) for path in layers]
+    return tuple(
+        (parameter, parameter._version)
+        for head in heads
+        for parameter in head.parameters(recurse=False)
+    )
+
+
 def _names(model: nn.Module, classes: int) -> list[str] | None:
     return names_in_config(getattr(unwrap(model), "config", None), classes)
 
 
-def one_loader(loaders: Any) -> Any:
-    """Return the loader of the evaluation; raise if there is none, or if there are several."""
+def one_loader(loaders: Loader | Mapping[str, Loader] | Sequence[Loader] | None) -> Loader:
+    """Return the loader of the evaluation; raise if there is none, or if there are several.
+
+    Args:
+        loaders: as a trainer has them: one, a list, {name: loader}, or None.
+    """
     if loaders is None:
         loaders = []
     if isinstance(loaders, dict):
         loaders = list(loaders.values())
     if not isinstance(loaders, list | tuple):
-        return loaders
+        return cast(Loader, loaders)
     if len(loaders) != 1:
         instead = "tune with lh.tune(*lh.collect(model, loader)) and apply with lh.adjust_"
         reason = f"expected one evaluation set to tune on, got {len(loaders) or 'none'}; {instead}"

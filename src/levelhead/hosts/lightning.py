@@ -1,11 +1,14 @@
 """WVN and adjusting the head as Lightning callbacks.
 
 ``Trainer(callbacks=[WVNCallback("model.fc"), AdjustCallback(layer="model.fc")])``
+
+What both do is in `_wvn_callback.py` and `_adjust_callback.py`; here is when Lightning asks for it, which batches its
+validation has, how its processes share them, and what its loggers are told.
 """
 
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from ..heads.collect import check_held_out
 from ..heads.notes import done_text
@@ -18,9 +21,12 @@ with naming_what_is_missing():
     from lightning.pytorch import Callback, LightningModule, Trainer
     from torch.utils.data import DistributedSampler
 
-    from ._adjust_callback import BaseAdjustCallback, one_loader
+    from ._adjust_callback import BaseAdjustCallback, Loader, one_loader
     from ._trackers import PAGE, Outcome
     from ._wvn_callback import BaseWVNCallback
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
 
 
 class WVNCallback(BaseWVNCallback, Callback):
@@ -110,7 +116,7 @@ class AdjustCallback(BaseAdjustCallback, Callback):
             for logger in trainer.loggers:
                 _log(logger, outcome, trainer.global_step)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         if self.adjusted is None:
             return {}
         return {
@@ -119,20 +125,22 @@ class AdjustCallback(BaseAdjustCallback, Callback):
             "layers": list(self.adjusted.layers),
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         if "rule" in state_dict:
-            done = done_text(state_dict["rule"], state_dict["strength"])
+            rule = cast(str, state_dict["rule"])
+            done = done_text(rule, cast(float | None, state_dict["strength"]))
             after = "and training goes on from it; resume from a checkpoint that fit wrote"
             already = f"the head in this checkpoint was adjusted already ({done})"
             warn(f"{already}, {after}", LevelheadWarning)
 
 
-def _validation_batches(trainer: Trainer) -> Any:
+def _validation_batches(trainer: Trainer) -> Loader:
     """Return the batches of the one validation loader, as many as the trainer takes of it."""
     loader = one_loader(trainer.val_dataloaders)
     limit = trainer.num_val_batches[0]
     check_held_out(loader)
-    if limit == float("inf") or limit >= len(loader):
+    # The limit is infinite where the loader does not know how many batches it has.
+    if limit == float("inf") or limit >= len(loader):  # type: ignore[arg-type]
         return loader
     return islice(loader, int(limit))
 
@@ -142,20 +150,22 @@ def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
     sampler = getattr(one_loader(trainer.val_dataloaders), "sampler", None)
     if trainer.world_size == 1 or not isinstance(sampler, DistributedSampler):
         return part
-    # samples are dealt out in turn, and the first are repeated until all processes have equally many
-    whole: Any = trainer.strategy.all_gather(part.to(trainer.strategy.root_device))
-    return whole.transpose(0, 1).flatten(0, 1)[: len(sampler.dataset)].cpu()  # type: ignore[arg-type]
+    # Samples are dealt out in turn, and the first are repeated until all processes have equally many:
+    # [process, row] is put into the order of the data set, and what is repeated is cut off.
+    whole = trainer.strategy.all_gather(part.to(trainer.strategy.root_device))
+    samples = len(sampler.dataset)  # type: ignore[arg-type]
+    return whole.transpose(0, 1).flatten(0, 1)[:samples].cpu()
 
 
-def _log(logger: Any, outcome: Outcome, step: int) -> None:
+def _log(logger: "Logger", outcome: Outcome, step: int) -> None:
     """Log the numbers as any logger can, and the page where its tracker has a place for one."""
     logger.log_metrics(outcome.numbers, step)
     kind = type(logger).__name__
-    run = logger.experiment
+    run = logger.experiment  # type: ignore[attr-defined]
     if kind == "TensorBoardLogger":
         run.add_text("levelhead", outcome.text, step)
     elif kind == "MLFlowLogger":
-        run.log_text(logger.run_id, outcome.page(), PAGE)
+        run.log_text(logger.run_id, outcome.page(), PAGE)  # type: ignore[attr-defined]
     elif kind == "WandbLogger":
         import wandb  # pyright: ignore[reportMissingImports]
 

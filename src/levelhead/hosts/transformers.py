@@ -1,11 +1,15 @@
 """WVN and adjusting the head in the Hugging Face Trainer.
 
 ``Trainer(..., callbacks=[WVNCallback(), AdjustCallback()])``
+
+What both do is in `_wvn_callback.py` and `_adjust_callback.py`; here is when the Trainer asks for it, how its processes
+share an evaluation, the note in the model's config, the section in its card, and what its trackers are told. The
+Trainer calls every method with its arguments, its state, its control, and all else by name.
 """
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from .._version import __version__
 from ..support import atomic
@@ -14,19 +18,22 @@ from ..support.extras import naming_what_is_missing
 
 with naming_what_is_missing():
     import torch
-    from transformers.trainer_callback import TrainerCallback
+    from torch.optim import Optimizer
+    from transformers.modeling_utils import PreTrainedModel
+    from transformers.trainer_callback import TrainerCallback, TrainerState
+    from transformers.training_args import TrainingArguments
 
+    from ..core.tuned import Tuned
+    from ..heads.adjusted import Adjusted
     from ..heads.notes import done_text, drop_note, extend_note
     from ..heads.torch_find import unwrap
-    from ._adjust_callback import BaseAdjustCallback, one_loader
+    from ._adjust_callback import BaseAdjustCallback, Loader, one_loader
     from ._trackers import Trackers, tensorboard_folder
     from ._wvn_callback import BaseWVNCallback
 
-# Of our section in a model card.
-_BEGIN, _END = (
-    "<!-- levelhead: begin -->",
-    "<!-- levelhead: end -->",
-)
+# Around our section in a model card, so that it is found again and replaced.
+_BEGIN = "<!-- levelhead: begin -->"
+_END = "<!-- levelhead: end -->"
 
 
 class WVNCallback(BaseWVNCallback, TrainerCallback):
@@ -40,7 +47,9 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
         order, classes, example: as in `levelhead.hosts.lightning.WVNCallback`.
     """
 
-    def on_train_begin(self, *_: Any, model: Any, optimizer: Any, **__: Any) -> None:  # type: ignore[override]
+    def on_train_begin(  # type: ignore[override]
+        self, *_: object, model: PreTrainedModel, optimizer: Optimizer, **__: object
+    ) -> None:
         self._attach(model, [optimizer])
 
 
@@ -74,8 +83,17 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
     >>> callback = AdjustCallback()  # Trainer(..., callbacks=[callback])
     """
 
+    # The data sets that were evaluated, by identity: to be tuned on, there must be one.
+    _evaluated: dict[int, object]
+    _trackers: Trackers
+
     def on_train_begin(  # type: ignore[override]
-        self, args: Any, *_: Any, model: Any, train_dataloader: Any = None, **__: Any
+        self,
+        args: TrainingArguments,
+        *_: object,
+        model: PreTrainedModel,
+        train_dataloader: object = None,
+        **__: object,
     ) -> None:
         self._restore()
         self.tuned = None
@@ -83,90 +101,103 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         if self._tunes and args.eval_strategy == "no":
             needed = "give the Trainer an eval_dataset, and set eval_strategy to 'epoch' or 'steps'"
             raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="by")
-        self._evaluated: dict[int, Any] = {}
+        self._evaluated = {}
         self._trackers = Trackers()
         self._check(model, train_dataloader)
 
-    def on_evaluate(self, *_: Any, eval_dataloader: Any = None, **__: Any) -> None:
+    def on_evaluate(self, *_: object, eval_dataloader: object = None, **__: object) -> None:
         self._evaluated = getattr(self, "_evaluated", {})
         data = getattr(eval_dataloader, "dataset", eval_dataloader)
         self._evaluated[id(data)] = data
 
-    def on_log(self, *_: Any, **__: Any) -> None:
+    def on_log(self, *_: object, **__: object) -> None:
         if self._tunes:
             self._trackers.find()  # some end their runs before training has ended
 
-    def on_train_end(self, args: Any, state: Any, *_: Any, model: Any, **given: Any) -> None:  # type: ignore[override]
+    def on_train_end(  # type: ignore[override]
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        *_: object,
+        model: PreTrainedModel,
+        train_dataloader: object = None,
+        eval_dataloader: Loader = (),
+        **__: object,
+    ) -> None:
         if self._tunes:
-            loaders = [given.get("eval_dataloader")] * len(self._evaluated)
-            self._choose(
-                model,
-                given.get("train_dataloader"),
-                lambda: one_loader(loaders),
-                gather=_gather_batch,
-            )
+            # The Trainer knows its last loader alone: it is repeated, so that several are refused.
+            loaders = [eval_dataloader] * len(self._evaluated)
+            self._choose(model, train_dataloader, lambda: one_loader(loaders), gather=_gather_batch)
         outcome = self._apply(model)
         if outcome is None:
             return
-        tuned = self.tuned
-        if self.adjusted is not None and tuned is not None:
-            interval = None
-            if tuned.gain_interval is not None:
-                interval = list(tuned.gain_interval)
-            facts = {
-                "chosen_on": tuned.chosen_on,
-                "samples": tuned.n,
-                "metric": tuned.metric,
-                "gain": tuned.gain,
-                "gain_interval": interval,
-            }
-            extend_note(unwrap(model), facts)
+        if self.adjusted is not None and self.tuned is not None:
+            extend_note(unwrap(model), _facts_of(self.tuned))
         if state.is_world_process_zero:
             self._finish(outcome)
             self._card(args)
             folder = None
             if "tensorboard" in (args.report_to or ()):
-                folder = tensorboard_folder(args.output_dir)
+                folder = tensorboard_folder(str(args.output_dir))
             self._trackers.send(outcome, state.global_step, folder)
 
-    def on_push_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+    def on_push_begin(  # type: ignore[override]
+        self, args: TrainingArguments, state: TrainerState, *_: object, **__: object
+    ) -> None:
         if state.is_world_process_zero:
             self._card(args)
 
-    def _card(self, args: Any) -> None:
+    def _card(self, args: TrainingArguments) -> None:
         """Write a section about the adjustment into the model card, in place of an older one, or into a new card."""
-        adjusted = self.adjusted
-        tuned = self.tuned
-        if adjusted is None or tuned is None or tuned.evidence is None:
+        if self.adjusted is None or self.tuned is None or self.tuned.evidence is None:
             return
-        layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
-        done = done_text(adjusted.rule, adjusted.strength)
-        evidence = tuned.evidence
-        gain = evidence.gain_text()
-        in_weights = ""
-        if adjusted.along is not None:
-            in_weights = f" It has {adjusted.along.text}."
-        calibrated = "."
-        if tuned.temperature is not None:
-            calibrated = f": divide the logits by {tuned.temperature:.3g} for those."
-        said = (
-            f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by "
-            f"levelhead {__version__}: {done}, for {adjusted.classes} classes.{in_weights}\n\n"
-            f"It was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
-            f"{evidence.metric.title} on samples that it was not fitted on is {gain}. Results in "
-            "the log of the training are those of the head before. Probabilities are no longer "
-            f"those of the training's mix of classes{calibrated}"
-        )
-        path = Path(args.output_dir, "README.md")
-        text = ""
+        section = f"{_BEGIN}\n{_card_text(self.adjusted, self.tuned)}\n{_END}\n"
+        path = Path(str(args.output_dir), "README.md")
+        card = ""
         if path.is_file():
-            text = path.read_text(encoding="utf-8")
-        rest = re.sub(
-            rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL
-        )
-        section = f"{_BEGIN}\n{said}\n{_END}\n"
+            card = path.read_text(encoding="utf-8")
+        older = rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*"
+        rest = re.sub(older, "\n", card, flags=re.DOTALL).rstrip()
+        if rest.strip():
+            section = f"{rest}\n\n{section}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(path, f"{rest.rstrip()}\n\n{section}" if rest.strip() else section)
+        atomic.write(path, section)
+
+
+def _card_text(adjusted: Adjusted, tuned: Tuned) -> str:
+    """Return what a model card says of the adjustment: what was done, and what that is worth."""
+    assert tuned.evidence is not None
+    layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
+    done = done_text(adjusted.rule, adjusted.strength)
+    in_weights = ""
+    if adjusted.along is not None:
+        in_weights = f" It has {adjusted.along.text}."
+    calibrated = "."
+    if tuned.temperature is not None:
+        calibrated = f": divide the logits by {tuned.temperature:.3g} for those."
+    return (
+        f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by "
+        f"levelhead {__version__}: {done}, for {adjusted.classes} classes.{in_weights}\n\n"
+        f"It was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
+        f"{tuned.evidence.metric.title} on samples that it was not fitted on is "
+        f"{tuned.evidence.gain_text()}. Results in the log of the training are those of the head "
+        "before. Probabilities are no longer those of the training's mix of classes"
+        f"{calibrated}"
+    )
+
+
+def _facts_of(tuned: Tuned) -> dict[str, object]:
+    """Return what the note in a config says of a choice besides what was done, as JSON can hold it."""
+    interval = None
+    if tuned.gain_interval is not None:
+        interval = list(tuned.gain_interval)
+    return {
+        "chosen_on": tuned.chosen_on,
+        "samples": tuned.n,
+        "metric": tuned.metric,
+        "gain": tuned.gain,
+        "gain_interval": interval,
+    }
 
 
 def _gather_batch(part: torch.Tensor) -> torch.Tensor:
@@ -176,8 +207,10 @@ def _gather_batch(part: torch.Tensor) -> torch.Tensor:
 
     if PartialState().num_processes == 1:
         return part
-    padded: Any = pad_across_processes(part, dim=1, pad_index=-100) if part.ndim > 1 else part
-    whole: Any = gather(padded.contiguous())
+    # Batches of tokens have different lengths; -100 is the label of positions that are left out.
+    if part.ndim > 1:
+        part = cast(torch.Tensor, pad_across_processes(part, dim=1, pad_index=-100))
+    whole = cast(torch.Tensor, gather(part.contiguous()))
     state = GradientState()  # says how many of the last batch are no repeats
     if state.end_of_dataloader and state.remainder > 0:
         return whole[: state.remainder]
