@@ -93,6 +93,7 @@ class Adjusted:
         return max(2, self.adjustment.classes)
 
     def _repr_html_(self) -> str:
+        """Return it as a notebook shows it: a table of what was done."""
         rows = {"rule": done_text(self.rule, self.strength), "classes": str(self.classes)}
         if self.counts is not None:
             largest = self.counts.max()

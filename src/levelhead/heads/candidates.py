@@ -124,14 +124,24 @@ def check_no_rivals(model: Candidates, head: list[str]) -> list[str]:
 def is_shortcut(layer: str) -> bool:
     """Return whether a layer leads past others, by its name: it is never a head.
 
-    Such is `layer4.0.downsample.0` of a ResNet.
+    >>> is_shortcut("layer4.0.downsample.0"), is_shortcut("fc")
+    (True, False)
     """
     names = [name for name in layer.split(".") if not name.isdecimal()]
     return any(SHORTCUT.fullmatch(name) for name in names[-2:])
 
 
 def is_logit_scale(name: str, size: int, rows: int | None) -> bool:
-    """Return whether a tensor of so many numbers next to a head seems to scale its logits."""
+    """Return whether a tensor of so many numbers next to a head seems to scale its logits.
+
+    Args:
+        name: of the tensor, without that of its block.
+        size: how many numbers it has.
+        rows: K, as it may have a scale for each class; None if that is not known.
+
+    >>> is_logit_scale("logit_scale", 1, 10), is_logit_scale("weight", 1, 10)
+    (True, False)
+    """
     return size in (1, rows) and LOGIT_SCALE.fullmatch(name) is not None
 
 
@@ -139,6 +149,9 @@ def list_layers(layers: Iterable[tuple[str, Sequence[int]]], most: int = 8) -> s
     """Return layers with the shapes of their weights, for a message.
 
     Of many, the last ones are listed, since heads come late.
+
+    >>> list_layers([("body", (64, 8)), ("fc", (10, 64))])
+    'body [64, 8], fc [10, 64]'
     """
     texts = [f"{layer or '(the model itself)'} {list(shape)}" for layer, shape in layers]
     if not texts:

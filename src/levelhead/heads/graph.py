@@ -196,6 +196,9 @@ def reshaped(
 
     Raises:
         LevelheadError: it parts the outputs of the head into places with fewer classes each.
+
+    >>> reshaped(Axes(-1, 10, (None, 10)), [10, 1], "Reshape")
+    Axes(classes=-2, size=10, shape=(None, 10, 1))
     """
     shape: tuple[int | None, ...] = (None, *(n if n and n > 0 else None for n in target))
 

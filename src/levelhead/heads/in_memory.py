@@ -161,6 +161,7 @@ class InMemory(Place[Adjusted], Generic[Layer]):
     def _find_single(
         self, layer: LayerChoice, example: Example, classes: int | None
     ) -> tuple[str, Layer]:
+        """Find the head; return its only layer with its path."""
         layers = self.find(layer=layer, example=example, classes=classes)
         if len(layers) > 1:
             several = f"{len(layers)} heads feed the one output: {', '.join(layers)}"

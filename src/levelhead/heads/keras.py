@@ -158,9 +158,11 @@ class KerasModel(InMemory[KerasLayer]):
         digest = ""
         if variable is not None:
             digest = sha256(_numpy(variable).tobytes()).hexdigest()
-        return digest, (digest,)  # Keras counts no changes: the values are their version
+        # Keras counts no changes: the values are their version.
+        return digest, (digest,)
 
     def check_output(self, *, adds: bool) -> Checked | None:
+        """Return how it is known that a change arrives in the logits: by the graph or the example."""
         has_graph = bool(getattr(self.model, "outputs", None))
         if adds and self.example is not None and not has_graph:
             self._check_adds()

@@ -146,7 +146,11 @@ def multiplied(note: Note) -> bool:
 
 
 def done_text(rule: str, strength: float | None) -> str:
-    """Return what was done in words: the rule and, where it has one, its strength."""
+    """Return what was done in words: the rule and, where it has one, its strength.
+
+    >>> done_text("rescale", 0.5), done_text("offsets", None)
+    ('rescale, strength 0.5', 'offsets')
+    """
     if strength is None:
         return rule
     return f"{rule}, strength {strength:g}"

@@ -160,6 +160,7 @@ class TorchModel(InMemory[Editable]):
             raise LevelheadError(f"{needs}; {instead}, or {TUNE_SCALES}")
 
     def _why_no_bias(self, key: str) -> str | None:
+        """Return why a layer cannot get a bias, or None: it would be lost in saving, or is not added."""
         layer = self.layers[key]
         if ".modules_to_save." in key:
             return "PEFT would save it with the adapter and not load it again"

@@ -258,6 +258,7 @@ class _Modules:
         return False
 
     def several(self, head: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
+        """Return the error for several layers that could be the head, or for rivals of one."""
         listed = listing((path, self.model.get_submodule(path)) for path in rivals or head)
         if rivals:
             return _undecided(

@@ -38,6 +38,10 @@ def linear_layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn
     """Yield every layer that maps features to outputs row by row, with its path, in order.
 
     It is linear, a 1x1 convolution, or a stand-in of another library.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(4, 2))
+    >>> [path for path, _ in linear_layers(net)]
+    ['1', '3']
     """
     waiting = [(prefix, module)]
     seen = set[nn.Module]()

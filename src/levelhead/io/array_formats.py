@@ -34,6 +34,7 @@ def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    """Return a tensor; bfloat16, which numpy does not have, is widened to float32."""
     tensors = read_header(path).tensors
     name = _choose_array(path, key, list(tensors), wanted)
     tensor = tensors[name]
@@ -95,6 +96,7 @@ def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
 
 
 def _read_torch(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    """Return a tensor that `torch.save` wrote, alone or in a dict or list."""
     tensors = read_tensors(path)
     if list(tensors) == [""]:  # a tensor alone
         _check_no_key(key)

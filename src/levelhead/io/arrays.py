@@ -38,6 +38,12 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     Args:
         source: of a format in `FORMATS`.
         wanted: what it is, for messages; of several arrays the one called so is read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "labels.txt").write_text("0\\n2\\n1\\n")
+    ...     read(f"{folder}/labels.txt", wanted="labels")
+    array([0., 2., 1.])
     """
     path, key = split_key(source)
     reader = FORMATS.get(path.suffix.lower())
@@ -67,6 +73,8 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
 
     >>> read_counts("4000, 2000, 500")
     [4000.0, 2000.0, 500.0]
+    >>> read_counts("cat=4000,dog=2000")
+    {'cat': 4000.0, 'dog': 2000.0}
     """
     if is_inline(source):
         pairs = []
@@ -96,6 +104,9 @@ def read_names(given: str | Path | None) -> list[str] | None:
         given: names with commas between them; or FILE or FILE:KEY: .txt (one per line), .csv or
             .tsv (one column, or index,name), .json (a list, {index: name}, {name: index}, or a
             model's config), or an array of texts.
+
+    >>> read_names("cat, dog")
+    ['cat', 'dog']
     """
     if given is None:
         return None
@@ -132,6 +143,9 @@ def target_shares(
         given: as the command line takes a target.
         names: of the classes, by which a file may call them.
         classes: K.
+
+    >>> target_shares("0.75,0.25", None, 2)
+    array([0.75, 0.25])
     """
     if given is None:
         return None
@@ -151,7 +165,11 @@ def target_shares(
 
 
 def is_inline(source: str | Path) -> bool:
-    """Return whether counts are given themselves, with commas, and not the name of a file."""
+    """Return whether counts are given themselves, with commas, and not the name of a file.
+
+    >>> is_inline("4000,2000"), is_inline("counts.csv")
+    (True, False)
+    """
     words = [word.rpartition("=")[2] for word in str(source).split(",")]
     return len(words) > 1 and all(map(is_number, words))
 
@@ -192,6 +210,9 @@ def split_key(source: str | Path) -> tuple[Path, str | None]:
     """Return file and key of FILE or FILE:KEY.
 
     A file whose own name holds the colon comes first.
+
+    >>> [str(part) for part in split_key("scores.npz:logits")]
+    ['scores.npz', 'logits']
     """
     words = str(source).split(":")
     for i in range(1, len(words)):

@@ -26,6 +26,7 @@ NAME_TITLES = ("name", "names", "class", "classes", *LABEL_TITLES)
 
 
 def _counts_from_json(path: Path, wanted: str) -> Counts:
+    """Return a list of counts or {class: n}, by itself or under the name that is wanted."""
     value = text.parse_json(text.read(path, wanted), without_repeats)
     if isinstance(value, Mapping) and isinstance(value.get(wanted), Mapping | list):
         value = value[wanted]
@@ -74,6 +75,7 @@ def _is_title_row(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool
 
 
 def _counts_from_parquet(path: Path, wanted: str) -> Counts:
+    """Return one column of counts or labels, the labels of a table of samples, or class and n."""
     table = read_table(path)
     if len(table.columns) == 1:
         return with_whole_numbers(table.at(0))
@@ -91,6 +93,7 @@ def _counts_from_parquet(path: Path, wanted: str) -> Counts:
 
 
 def _counts_from_txt(path: Path, wanted: str) -> Counts:
+    """Return numbers with blanks, commas or lines between them, or labels that are names."""
     content = text.read(path, wanted)
     lines = [line.strip() for line in content.splitlines() if line.strip()]
     # Names of classes, one per line, are labels.

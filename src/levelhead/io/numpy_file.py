@@ -158,6 +158,9 @@ def text_array(cells: Sequence[str]) -> np.ndarray:
 
     Each takes as much room as the longest. If that is far more than they have, they are no names of
     classes, and refused.
+
+    >>> text_array(["cat", "tiger"])
+    array(['cat', 'tiger'], dtype='<U5')
     """
     widest = max(map(len, cells), default=0)
     letters = sum(map(len, cells))

@@ -103,11 +103,15 @@ class _ArrayWriter(PartWriter):
 
 
 class _Npy(_ArrayWriter):
+    """numpy's format for one array: a header, then its numbers row by row."""
+
     def save(self) -> None:
         self.save_npy(self.file)
 
 
 class _Npz(_ArrayWriter):
+    """An .npy file in a zip archive, under the key; not compressed."""
+
     def save(self) -> None:
         name = f"{self.key}.npy"
         with (
@@ -118,6 +122,8 @@ class _Npz(_ArrayWriter):
 
 
 class _Safetensors(_ArrayWriter):
+    """A header of JSON, then the numbers: always little-endian."""
+
     def write(self, rows: np.ndarray, others: Others) -> None:
         if rows.dtype.kind not in "fiu":
             raise LevelheadError(f"{self.path}: safetensors holds numbers only; write a .npy file")
@@ -162,6 +168,8 @@ class _Text(PartWriter):
 
 
 class _Parquet(PartWriter):
+    """Columns by pyarrow, a row group for each part."""
+
     writer: ParquetWriter = None  # it needs a schema, which the first rows have
 
     def write(self, rows: np.ndarray, others: Others) -> None:

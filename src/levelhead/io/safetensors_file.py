@@ -97,5 +97,9 @@ def _unrepeated(path: Path, pairs: list[tuple[str, Entry]]) -> dict[str, Entry]:
 
 
 def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """Return bfloat16 numbers, given as uint16, in float32, which holds them exactly."""
+    """Return bfloat16 numbers, given as uint16, in float32, which holds them exactly.
+
+    >>> widen_bfloat16(np.array([0x3F80, 0xC000], np.uint16))
+    array([ 1., -2.], dtype=float32)
+    """
     return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -53,6 +53,10 @@ def find_columns(
     Returns:
         Without names, logits are the columns called `logit_*`, or all columns of numbers that are
         neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
+
+    >>> columns = [np.array(["a.png", "b.png"], object), np.array([1, 0]), *np.eye(2)]
+    >>> find_columns(Table(["file", "label", "cat", "dog"], columns))
+    Layout(logits=[2, 3], names=['cat', 'dog'], label='label', ignored=('file',))
     """
     titles = table.titles
     given = list(names) if names else None
@@ -158,6 +162,9 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
     """Return the places of the columns called like the classes, or None.
 
     A title may be the name alone, or follow a word such as logit_.
+
+    >>> columns_called(["id", "logit_dog", "logit_cat"], ["cat", "dog"])
+    [2, 1]
     """
     place_of = {title: i for i, title in enumerate(titles) if title in names}
     for i, title in enumerate(titles):

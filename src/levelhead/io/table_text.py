@@ -120,7 +120,11 @@ def _parse_rows(
 
 
 def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
-    """Return the cells of each row; without a separator, by the one that the first row has."""
+    """Return the cells of each row; without a separator, by the one that the first row has.
+
+    >>> split_cells("cat;dog\\n1,5;2,5")
+    [['cat', 'dog'], ['1,5', '2,5']]
+    """
     content = content.strip("\r\n")
     first = content.split("\n", 1)[0].split("\r", 1)[0]
     if separator is None:
@@ -149,6 +153,9 @@ def find_separator(first: str) -> str:
     That is a comma or, if it has those, semicolons, tabs or blanks.
 
     Between semicolons or tabs, a comma may only be that of a decimal.
+
+    >>> find_separator("1,5;2,5"), find_separator("0.1 0.9"), find_separator("cat,dog")
+    (';', ' ', ',')
     """
     first = first.rstrip("\r\n")
     separator = ","
