@@ -1,4 +1,29 @@
-"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it."""
+"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it.
+
+A model is trained, and rare classes are predicted too seldom. Choose what to do about it on samples
+the model was not trained on, see what that is worth, and apply it:
+
+    import levelhead as lh
+
+    logits, labels = lh.collect(model, loader)   # or saved logits [N, K] and labels [N]
+    tuned = lh.tune(logits, labels)              # a number for each class, added to its score
+    print(tuned.summary())                       # each class before and after, and the price
+    adjusted = lh.adjust_(model, tuned)          # the model's own head; adjusted.restore() undoes it
+    scores = tuned.apply(logits)                 # or scores, of any model
+
+Choose: tune, and for other data tune_labels, tune_chunks, tune_folds and tune_unlabelled; compare
+tries every rule. They return a `Tuned`. A `Goal` says what a choice should be good at, and `rules`
+has the rules, for a strength of one's own.
+
+Apply: adjust_ and rescale_ change a torch module in place, adjust returns a new `Head`, find_head
+tells which layer would change. `levelhead.hosts` has the same for scikit-learn, Keras, Lightning,
+Transformers and others; `levelhead adjust` on the command line does it to a model's file.
+
+Look closer: gamma_path knows every strength at which a prediction changes, measure has measures of
+logits, priors estimates how often classes occur, and counts checks counts of classes.
+
+Train: `WVN` keeps every weight vector of the head at unit length, as a hook beside an optimizer.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -59,7 +84,9 @@ __all__ = [
     "warnings",
 ]
 
-_HOMES = {  # module: the public names that it defines; it is imported when one of them is used
+# Module: the public names that it defines. It is imported when one of them is first used, so that
+# `import levelhead` costs next to nothing and needs no library that a user may not have.
+_HOMES = {
     "core.adjustment": ("Adjustment",),
     "core.chunks": ("tune_chunks",),
     "core.compare": ("Comparison", "compare"),
@@ -91,6 +118,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    """Return a public name, and keep it: Python asks here only for what it has not found."""
     from .support.extras import naming_what_is_missing
 
     if name in _MODULES:

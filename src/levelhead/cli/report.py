@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -24,6 +24,9 @@ from .options import (
     RuleName,
 )
 from .words import WithWords
+
+if TYPE_CHECKING:
+    from ..report import PageTable
 
 
 @app.command(
@@ -70,39 +73,51 @@ def report(
     without their labels, only predicted shares are shown.
     """
     from ..io.arrays import read_names
-    from ..report import PageTable, is_records, of_file, write
-    from ..support.extras import from_the_study
+    from ..report import is_records, of_file, write
 
     check_outputs(page=out, force=force)
+    # The paper's records have tables; everything else is a model, with a title of its own.
     tables = []
-    for path in filter(is_records, inputs):
-        tables_of_folder = from_the_study(
-            "paper.markdown:tables_of_folder", needed_by=f"a page of the records in {path}"
-        )
-        of_folder = tables_of_folder(path)
-        tables += [PageTable.of_markdown(name, text) for name, text in of_folder.items()]
-    places = [path for path in inputs if not is_records(path)]
-    if title and len(title) != len(places):
-        expected = f"expected {len(places)}, one for each model, got {len(title)}"
+    models = []
+    for path in inputs:
+        if is_records(path):
+            tables += tables_of_records(path)
+        else:
+            models.append(path)
+    if title and len(title) != len(models):
+        expected = f"expected {len(models)}, one for each model, got {len(title)}"
         raise LevelheadError(expected, parameter="title")
-    titles: Sequence[str | None] = title or [None] * len(places)
-    subjects = [
-        of_file(
-            place,
+    titles: Sequence[str | None] = title or [None] * len(models)
+    class_names = read_names(names)
+    subjects = []
+    for path, its_title in zip(models, titles, strict=True):
+        subject = of_file(
+            path,
             labels=labels,
             counts_file=counts,
-            names=read_names(names),
+            names=class_names,
             label_column=label_column,
             tuned=tuned,
             rule=rule,
             metric=metric,
             chosen_on=chosen_on,
-            title=own_title,
-            model=None if model is None else str(model),
+            title=its_title,
+            model=model,
             say=say,
         )
-        for place, own_title in zip(places, titles, strict=True)
-    ]
+        subjects.append(subject)
     page = write(out, subjects, tables=tables, command=typed_command())
     result = {"page": str(page), "bytes": page.stat().st_size}
     show(result, f"{page}: open it in a browser", as_json)
+
+
+def tables_of_records(folder: Path) -> list[PageTable]:
+    """Return the tables of the paper that a folder of records fills, as `levelhead_lab` writes them."""
+    from ..report import PageTable
+    from ..support.extras import from_the_study
+
+    tables_of_folder = from_the_study(
+        "paper.markdown:tables_of_folder", needed_by=f"a page of the records in {folder}"
+    )
+    texts: dict[str, str] = tables_of_folder(folder)
+    return [PageTable.of_markdown(name, text) for name, text in texts.items()]

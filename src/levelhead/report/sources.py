@@ -35,7 +35,7 @@ def of_file(
     rule: str | Rule | None = None,
     chosen_on: str = "held-out",
     title: str | None = None,
-    model: str | None = None,
+    model: str | Path | None = None,
     say: Callable[[str], object] = str,
 ) -> Subject:
     """Return the subject of a run's folder, a snapshot, a tuned.json, or a file of logits.
@@ -81,7 +81,7 @@ def of_file(
     if title is not None:
         subject = replace(subject, title=title)
     if model is not None:
-        subject = replace(subject, model=model)
+        subject = replace(subject, model=str(model))
     return subject
 
 
