@@ -99,6 +99,7 @@ class Adjusted:
             largest = self.counts.max()
             least = self.counts.min()
             rows["classes"] += f", of {largest:g} to {least:g} training samples"
+        # What was done to the weights, and to the biases.
         if self.adjustment.multiplies:
             rows["scale"] = _range(self.adjustment.scale)
             for path in self.layers:

@@ -2,8 +2,8 @@
 
 The direction is that in which the features of held-out samples are nearest to 1.
 
-``w_k + offset_k u`` adds about ``offset_k`` to each score of class k (`core.constant_direction` says why), and only
-weights change, which every library saves and loads.
+``w_k + offset_k u`` adds about ``offset_k`` to each score of class k (`core.constant_direction`
+says why), and only weights change, which every library saves and loads.
 """
 
 from __future__ import annotations

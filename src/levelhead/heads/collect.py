@@ -116,6 +116,8 @@ def collect(
             parameter="loader",
         )
     check_held_out(loader)
+
+    # One pass over the loader; what is kept of each batch goes to the CPU at once.
     score_batch = scores or batch_scores
     head_inputs = HeadInputs(model, layer) if features else None
     device = next((p.device for p in model.parameters()), None)

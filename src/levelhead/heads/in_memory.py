@@ -196,6 +196,7 @@ class InMemory(Place[Adjusted], Generic[Layer]):
     def write(self, change: Change) -> Adjusted:
         """Put the new head into its layers, mark them, note it with the model."""
         self._warn_of(change)
+        # The way back is kept first, and undone in the same order.
         undo = [self.keep(change.after)]
         for (path, module), head in zip(self.layers.items(), change.after, strict=True):
             self.put(module, head)

@@ -50,6 +50,7 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     if reader is None:
         got = path.suffix or "no suffix"
         raise LevelheadError(f"{path}: expected {wanted} as {_KNOWN}, got {got}")
+    # A file that is still being written gives numbers of two versions, so that it is refused.
     with in_file(path), unchanged_while_read(path, wanted):
         try:
             return reader(path, key, wanted)
@@ -90,6 +91,7 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
         raise LevelheadError(
             f"{path}: expected {wanted} as {_KNOWN}, or with commas, got {suffix or 'no suffix'}"
         )
+    # In these formats counts may have names, or be labels; in the others they are an array.
     if key is None and suffix in COUNTS_FORMATS:
         check_regular_file(path, wanted)
         with in_file(path):
@@ -153,6 +155,7 @@ def target_shares(
         shares = read_counts(given, wanted="shares")
     else:
         shares = given.split(",")
+    # By name, in whatever order the file has them.
     if isinstance(shares, dict):
         with in_file(given):
             return in_order(shares, classes, names, what="share")

@@ -105,6 +105,7 @@ def read_npz(path: Path, name: str) -> np.ndarray:
         with archive.open(member) as file:
             if file.read(6) != npy.MAGIC_PREFIX:
                 raise LevelheadError(f"{name!r} is not an array of numpy")
+            # The header is read before the numbers, since it may claim more than there are.
             file.seek(0)
             dtype = _read_npy_header(file, repr(name), member.file_size).dtype
             if dtype.kind == "S":  # as text, each byte takes four

@@ -69,6 +69,7 @@ def read_parts(
     if key is None and path.suffix.lower() in TABLE_SUFFIXES:
         check_regular_file(path, "scores")
         return _of_table(path, classes, names, max(_LEAST_ROWS, size // classes))
+    # A large array is mapped, and its rows are read as parts are asked for.
     values = arrays.read(source)
     with in_file(source):
         if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
@@ -118,6 +119,7 @@ def _score_columns(
                 return places, class_names
             pairs = sorted(zip(places, class_names, strict=True))  # as they stand in the file
             return [place for place, _ in pairs], [name for _, name in pairs]
+    # Not called like the classes: then as many columns as there are classes must be scores.
     layout = find_columns(table, classes=classes)
     if len(layout.logits) != classes and titles:
         shown = listed([titles[i] for i in layout.logits])

@@ -164,7 +164,7 @@ class _Text(PartWriter):
 
     def finish(self) -> None:
         self.text.flush()
-        self.text.detach()
+        self.text.detach()  # else the file would be closed before it gets its name
 
 
 class _Parquet(PartWriter):
@@ -225,6 +225,7 @@ def write_parts(
     check_written_format(path)
     with atomic.atomic_open(path, new=new) as file, TemporaryFile(dir=path.parent) as waiting:
         writer = WRITERS[path.suffix.lower()](file, waiting, path, key, titles)
+        # Of whatever kind: an interrupted write must leave nothing open, and no file.
         try:
             yield writer
         except BaseException:

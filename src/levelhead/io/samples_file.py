@@ -103,7 +103,10 @@ def read(
         if column is not None and path == Path(logits) and path.suffix.lower() in TABLE_SUFFIXES:
             label_column = column
             labels = None
+    # Before anything is read: `check_unchanged` compares with them when all is done.
     stamps = _stamps({"logits": logits, "labels": labels, "counts": counts})
+
+    # The logits. Counts come first, since their names may tell which columns are classes.
     counts_given: Counts | None = counts
     if isinstance(counts, str | Path):
         counts_given = arrays.read_counts(counts)
@@ -125,6 +128,7 @@ def read(
     if background is not None:
         alone = find_background(background, classes, names)
 
+    # Labels and counts, given or in the same file. Those in both are read twice, to be compared.
     def get_labels(source: Source) -> np.ndarray:
         return _read_labels(source, scores, names, say)
 
@@ -136,6 +140,7 @@ def read(
     labels_read = _read_beside("labels", labels, labels_inside, get_labels, scores)
     counts_read = _read_beside("counts", counts, counts_inside, get_counts, scores)
 
+    # What was found, and where; what the caller did not ask for is said.
     files: dict[str, Source] = {"logits": logits}
     not_given = []
     positions = None

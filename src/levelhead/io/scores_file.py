@@ -50,6 +50,7 @@ def read_scores(
     if label_column is not None:
         table = f"a table ({', '.join(TABLE_SUFFIXES)})"
         raise LevelheadError(f"expected logits in {table}, got {source}", parameter="label_column")
+    # An array: names may be another array of the same file.
     values = arrays.read(source)
     with in_file(source):
         check_shape(values.shape)

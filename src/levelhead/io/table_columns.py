@@ -233,6 +233,7 @@ def _may_be_labels(table: Table, i: int) -> bool:
     values = table.columns[i]
     if values.dtype.kind not in "iufb":
         return True
+    # Below the number of the other columns, or any whole number if those are titled with numbers.
     others = [title for at, title in enumerate(table.titles or ()) if at != i]
     within = are_numbers(others) or ((values >= 0).all() and (values < len(others)).all())
     return bool(within and (values == np.floor(values)).all())

@@ -68,6 +68,7 @@ def _opened(path: Path) -> Iterator[ParquetFile]:
         # A text that is there often is kept once.
         texts = [f.name for f in schema if f.type in (arrow.string(), arrow.large_string())]
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
+            # A few bytes of a footer can ask for any number of rows.
             claims = read_claims(path)
             claimed = max(8 * claims.values, 8 * file.metadata.num_rows, claims.bytes)
             check_expansion(claimed, path.stat().st_size, ALWAYS_ALLOWED)

@@ -53,6 +53,7 @@ def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
         if path.suffix.lower() != ".tsv":
             separator = find_separator(first_line)
         _check_cells(first_line, separator)
+        # Rows are parsed as they are asked for, so that the file never is in memory as a whole.
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
         cells_of_rows = ([cell.strip() for cell in row] for row in reader if row)
         head = list(islice(cells_of_rows, rows))
@@ -93,6 +94,7 @@ def _parse_rows(
         titles: by which a first row is known to be titles. A single column of names may be titled
             so; any other first cell is a name.
     """
+    # Titles or a sample?
     first, *rest = cells
     if len(first) == 1:
         titled = first[0] in titles or _is_title(first[0], rest)
@@ -113,6 +115,7 @@ def _parse_rows(
         if titled:
             return first, rows
         return None, rows
+    # pandas numbers its rows; anything else without a title may be a column of scores.
     if any(row[0] != str(i) for i, row in enumerate(rows)):
         advice = "if it is an index, save the table without it (index=False in pandas)"
         raise LevelheadError(f"the first column has no title and is not 0, 1, 2, ...; {advice}")

@@ -150,6 +150,7 @@ def _values(key: str, tensor: Tensor, sizes: set[int]) -> np.ndarray:
     name = repr(key) if key else "the tensor"
     if tensor.is_sparse or tensor.is_quantized or str(tensor.layout) != "torch.strided":
         raise LevelheadError(f"{name} is sparse or quantized; save it as a dense tensor of floats")
+    # A pickle can describe a tensor of any size over a storage that the file does not have.
     stored = tensor.untyped_storage().nbytes()
     if tensor.device.type != "cpu" or (stored and stored not in sizes):
         raise LevelheadError(f"{name} has no data of its own in the file; {HOW_TO_SAVE_TENSORS}")
