@@ -1,4 +1,10 @@
-"""A head: the last linear layer of a classifier, as a value; what its norms say, and what rounding it can change."""
+"""A head: the last linear layer of a classifier, as a value; what its norms say, and what rounding can change.
+
+`Head` holds weights [K, d] and a bias [K], in numpy or torch, in any floating type. Whoever reads one from a
+module or a file makes this value, and whoever changes one returns a new one. The functions after it answer
+what is asked of a head before it is changed: whether its norms follow the counts, whether scaling can change
+a prediction at all, and how many predictions rounding could change.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +18,7 @@ from ..support.errors import LevelheadError, check_choice
 from ..support.warnings import CountsWarning, LevelheadWarning, NormWarning
 from .class_names import title
 
+# The largest relative error of rounding to each type: half the distance of 1 to the next number.
 _ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 
 
@@ -20,7 +27,8 @@ class Head:
     """The class weight vectors of a classifier, wherever they came from.
 
     Args:
-        weight: [K, d], row i is the weight vector of class i; numpy or torch, any floating dtype.
+        weight: [K, d], row k is the weight vector of class k; numpy or torch, any floating dtype. Two
+            classes may share one row, [1, d], whose logit is that of the second.
         bias: [K] or None.
         names: the K class names, where they are known.
 
@@ -63,13 +71,16 @@ class Head:
         return row_norms(self.weight)
 
     def logits(self, features: Array) -> Array:
-        """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better."""
+        """Return the logits [N, K] of features [N, d], in float32 or better.
+
+        Args:
+            features: what the head takes, numpy or torch as the weight is.
+        """
         if not is_torch(features):
             features = to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
-            expected = (
-                f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}"
-            )
+            weight = _kind_and_shape(self.weight)
+            expected = f"expected features of the same kind as the weight, {weight}"
             raise LevelheadError(
                 f"{expected}, got {_kind_and_shape(features)}; head.numpy() converts the head"
             )
@@ -87,7 +98,12 @@ class Head:
         return title(i, self.names)
 
     def checked(self, where: str = "the head", *, advice: str = "") -> Head:
-        """Return the head; raise LevelheadError if a class has NaN or infinite values."""
+        """Return the head; raise LevelheadError if a class has NaN or infinite values.
+
+        Args:
+            where: what to call the head in the message.
+            advice: what to do, at the end of it.
+        """
         for part, values in (("weight", self.weight), ("bias", self.bias)):
             if values is None:
                 continue
@@ -96,32 +112,36 @@ class Head:
             else:
                 finite = np.isfinite(values)
             if not finite.all():
-                name = self.name(
-                    int(np.argmin(to_numpy(finite).reshape(self.classes, -1).all(axis=1)))
-                )
+                class_is_finite = to_numpy(finite).reshape(self.classes, -1).all(axis=1)
+                name = self.name(int(np.argmin(class_is_finite)))
                 raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
         return self
 
     def numpy(self) -> Head:
         """Return the same head in numpy, half precision widened to float32."""
-        return replace(
-            self,
-            weight=to_numpy(self.weight),
-            bias=None if self.bias is None else to_numpy(self.bias),
-        )
+        bias = self.bias
+        if bias is not None:
+            bias = to_numpy(bias)
+        return replace(self, weight=to_numpy(self.weight), bias=bias)
 
 
 def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> Head:
-    """Return the head; raise LevelheadError if it is not one, or if a class has NaN or infinite values."""
+    """Return the head; raise LevelheadError if it is not one, or if it is not `checked`."""
     if not isinstance(head, Head):
-        how = "Head(weight, bias) makes one from arrays, and levelhead.rescale_ finds and scales that of a torch model"
-        raise LevelheadError(f"expected a Head, got {type(head).__name__}; {how}")
+        instead = "Head(weight, bias) makes one from arrays"
+        instead += ", and levelhead.rescale_ finds and scales that of a torch model"
+        raise LevelheadError(f"expected a Head, got {type(head).__name__}; {instead}")
     return head.checked(where, advice=advice)
 
 
 def norm_follows_count(head: Head, counts: np.ndarray) -> float:
-    """Return Spearman's correlation of norms with counts [K]; NaN if all of either are equal, as norms after WVN."""
+    """Return Spearman's correlation of a head's norms with counts [K].
+
+    It is high after plain training by SGD, where frequent classes have long vectors, and NaN if all
+    of either are equal, as norms are after WVN.
+    """
     norms = to_numpy(head.norms)
+    # Norms that differ by rounding alone are equal.
     if counts.min() == counts.max() or np.ptp(norms) <= 1e-4 * norms.max():
         return float("nan")
     return rank_correlation(norms, counts)
@@ -129,8 +149,10 @@ def norm_follows_count(head: Head, counts: np.ndarray) -> float:
 
 def doubts_of_head(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
     """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
-    if (correlation := norm_follows_count(head, counts)) < 0.2:
-        seen = f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam)"
+    correlation = norm_follows_count(head, counts)
+    if correlation < 0.2:
+        seen = "weight norms do not follow the counts"
+        seen += f" (rank correlation {correlation:.2f}; typical of Adam)"
         yield NormWarning(
             f"{seen}: scaling by counts may not be what this head needs; compare with the rule shift"
         )
@@ -139,11 +161,18 @@ def doubts_of_head(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]
 
 
 def rank_correlation(a: Array, b: Array) -> float:
-    """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal."""
-    ranks = _ranks(to_numpy(a)), _ranks(to_numpy(b))
-    if min(map(np.ptp, ranks)) == 0:
+    """Return Spearman's correlation of two vectors; NaN if either has equal values only.
+
+    Equal values share the mean of their ranks.
+
+    >>> rank_correlation(np.array([1, 2, 3]), np.array([10, 1000, 100]))
+    0.5
+    """
+    ranks_a = _ranks(to_numpy(a))
+    ranks_b = _ranks(to_numpy(b))
+    if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
         return float("nan")
-    return float(np.round(np.corrcoef(*ranks)[0, 1], 12))
+    return float(np.round(np.corrcoef(ranks_a, ranks_b)[0, 1], 12))
 
 
 def rounding_flips(
@@ -154,14 +183,22 @@ def rounding_flips(
     head: Head | None = None,
     features: Array | None = None,
 ) -> int:
-    """Count the predictions that could flip because the weights, scaled by factors [K], are rounded to `dtype`."""
-    # Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16), and not at all
-    # if its factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is
-    # safe if the largest logit leads every other by more than the two can move. Without features ``|l_i|`` stands for
-    # the sum: an estimate, which is a bound only where no terms cancel.
-    if not isinstance(dtype, np.dtype | type):
-        name = str(dtype).removeprefix("torch.")
-    else:
+    """Count the predictions that could flip because scaled weights are rounded to a type.
+
+    Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16),
+    and not at all if its factor is a power of two. So logit i of x moves by at most
+    ``u f_i sum_k |w_ik x_k|``, and a prediction is safe if the largest logit leads every other by more
+    than the two can move.
+
+    Args:
+        logits: [N, K] of the head as it is.
+        by: [K], the factors f.
+        dtype: what the weights are kept in, of numpy or torch, or its name.
+        head, features: the head and [N, d], for the sum above. Without them ``|l_i|`` stands for it:
+            an estimate, which is a bound only where no terms cancel.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if isinstance(dtype, np.dtype | type):
         name = np.dtype(dtype).name
     check_choice("dtype", name, _ROUNDOFF)
     scores = to_numpy(logits).astype(np.float64)
@@ -169,13 +206,18 @@ def rounding_flips(
         raise LevelheadError(
             f"expected logits [N, {len(by)}], one column per class, got shape {list(scores.shape)}"
         )
+
+    # How far each logit can move, [N, K].
     size = np.abs(scores)
     if head is not None and features is not None:
         wide = head.numpy()
-        size = np.abs(to_numpy(features)) @ np.abs(wide.weight).T + (
-            0 if wide.bias is None else np.abs(wide.bias)
-        )
-    reach = _ROUNDOFF[name] * size * np.where(np.frexp(by)[0] == 0.5, 0.0, by)
+        size = np.abs(to_numpy(features)) @ np.abs(wide.weight).T
+        if wide.bias is not None:
+            size = size + np.abs(wide.bias)
+    is_power_of_two = np.frexp(by)[0] == 0.5
+    reach = _ROUNDOFF[name] * size * np.where(is_power_of_two, 0.0, by)
+
+    # Which of the others come within reach of the largest.
     scores = scores * by
     top = scores.argmax(axis=1)[:, None]
     room = reach + np.take_along_axis(reach, top, axis=1)
@@ -185,14 +227,19 @@ def rounding_flips(
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
+    """Return the ranks of values, from 1; equal ones share the mean of theirs."""
     _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
-def _kind_and_shape(x: object) -> str:
+def _kind_and_shape(x: Array) -> str:
+    """Return what something is, for a message, such as `torch float16 [10, 64]`."""
     if not _is_array(x):
         return type(x).__name__
-    return f"{'torch' if is_torch(x) else 'numpy'} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"  # type: ignore
+    library = "numpy"
+    if is_torch(x):
+        library = "torch"
+    return f"{library} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
 
 
 def _is_floating(x: Array) -> bool:
@@ -206,11 +253,13 @@ def _is_array(x: object) -> bool:
 
 
 def positive_norms(head: Head) -> np.ndarray:
-    """Return the norms [K] of a head whose weight vectors all have a direction."""
+    """Return the norms [K] of a head; raise LevelheadError if a weight vector has no direction."""
     norms = to_numpy(head.norms).astype(np.float64)
-    long = "too long to measure in float32; convert the head to float64"
-    none = "zero and has no direction; rescale and shift do not need one"
-    for usable, flaw in ((np.isfinite(norms), long), (norms > 0, none)):
+    checks = {
+        "too long to measure in float32; convert the head to float64": np.isfinite(norms),
+        "zero and has no direction; rescale and shift do not need one": norms > 0,
+    }
+    for flaw, usable in checks.items():
         if not usable.all():
             name = head.name(int(np.argmin(usable)))
             raise LevelheadError(f"the weight vector of {name} is {flaw}")
@@ -225,6 +274,10 @@ def normalize(head: Head) -> Head:
     Args:
         head: weight [K, d], without a zero row.
 
+    >>> normalize(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).weight
+    array([[0.6, 0.8],
+           [0. , 1. ]])
+
     Reference: Kim and Kim, 2020, Algorithm 1.
     """
     positive_norms(check_finite(head))
@@ -232,14 +285,19 @@ def normalize(head: Head) -> Head:
 
 
 def unit(weight: Array) -> Array:
-    """Return weight [K, d] with rows of unit length, without checks or host synchronization: for a training step."""
+    """Return weight [K, d] with rows of unit length.
+
+    Nothing is checked and no device has to wait: this is done after every training step.
+    """
     wide = widen(weight)
     return narrow(wide / row_norms(wide)[:, None], weight)
 
 
 def can_flip(head: Head) -> bool:
-    """Return whether scaling rows can change any prediction: not with one class, or two with opposite rows."""
-    # Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
+    """Return whether scaling rows can change any prediction: not with one class, or two with opposite rows.
+
+    Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
+    """
     if head.classes > 2:
         return True
     rows = to_numpy(widen(head.weight)).astype(np.float64)

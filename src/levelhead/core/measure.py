@@ -1,9 +1,15 @@
 """How good predictions are, from logits [N, K] and labels [N]. Ties go to the first class, for top-1 and for top-k.
 
->>> logits, labels = np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1]
+`measure` returns all measures at once; the other functions one each. They read the logits. What `tune`
+chooses by are losses of tables, which have forgotten them (metrics.py).
+
+>>> logits = np.array([[2.0, 1.0], [2.0, 1.0]])
+>>> labels = [0, 1]
 >>> error(logits, labels), recall(logits, labels), precision(logits, labels)
 (0.5, array([1., 0.]), array([0.5, nan]))
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,17 +37,19 @@ __all__ = [
     "calibration_error",
     "check_logits",
     "check_shape",
-]
-__all__ += [
     "confusion",
     "error",
     "fit_temperature",
     "log_softmax",
     "looks_like_probabilities",
     "measure",
+    "negative_log_likelihood",
+    "negative_share",
     "precision",
+    "predict",
+    "rank",
+    "recall",
 ]
-__all__ += ["negative_log_likelihood", "negative_share", "predict", "rank", "recall"]
 
 
 def predict(logits: Array) -> np.ndarray:
@@ -50,11 +58,18 @@ def predict(logits: Array) -> np.ndarray:
 
 
 def rank(logits: Array, labels: Array) -> np.ndarray:
-    """Return how many classes come before the true one, [N]; 0 is a correct prediction and NaN never is."""
+    """Return how many classes come before the true one, [N]; 0 is a correct prediction and NaN never is.
+
+    >>> rank(np.array([[1.0, 3.0, 2.0], [1.0, 1.0, 0.0]]), [2, 1])
+    array([1, 1])
+    """
     logits, labels = _pair(logits, labels)
     true = np.take_along_axis(logits, labels[:, None], axis=1)
-    later = np.arange(logits.shape[1]) >= labels[:, None]
-    return (~((logits < true) | ((logits == true) & later))).sum(axis=1)
+    # Behind the true class are lower logits, equal ones of later classes, and itself. All else comes
+    # before it: with a NaN no comparison holds, so that a NaN is always before.
+    not_earlier = np.arange(logits.shape[1]) >= labels[:, None]
+    behind = (logits < true) | ((logits == true) & not_earlier)
+    return (~behind).sum(axis=1)
 
 
 def error(logits: Array, labels: Array, *, k: int = 1) -> float:
@@ -63,12 +78,15 @@ def error(logits: Array, labels: Array, *, k: int = 1) -> float:
 
 
 def balanced_error(logits: Array, labels: Array, *, k: int = 1) -> float:
-    """Return the mean of each class's own error, over the classes present: every class weighs the same."""
+    """Return the mean of each class's own error, over the classes present: all weigh the same."""
     return float(1 - np.nanmean(recall(logits, labels, k=k)))
 
 
 def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
-    """Return the share of each class's samples that have it among the k best, [K]; NaN for a class without samples."""
+    """Return the share of each class's samples that have it among the k best, [K].
+
+    NaN for a class without samples.
+    """
     logits, labels = _pair(logits, labels)
     size = logits.shape[1]
     correct = np.bincount(labels, weights=rank(logits, labels) < k, minlength=size)
@@ -76,7 +94,7 @@ def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
 
 
 def precision(logits: Array, labels: Array) -> np.ndarray:
-    """Return the share of each class's predictions that are correct, [K]; NaN for a class that is never predicted."""
+    """Return the share of each class's predictions that are correct, [K]; NaN for one never predicted."""
     table = confusion(logits, labels)
     return _ratio(np.diag(table), table.sum(axis=0))
 
@@ -89,7 +107,7 @@ def confusion(logits: Array, labels: Array) -> np.ndarray:
 
 
 def negative_share(logits: Array, labels: Array) -> float:
-    """Return the share of samples whose true-class logit is negative: RS pushes those the wrong way."""
+    """Return the share of samples whose true-class logit is negative: RS moves those the wrong way."""
     logits, labels = _pair(logits, labels)
     return float((np.take_along_axis(logits, labels[:, None], axis=1) < 0).mean())
 
@@ -97,12 +115,18 @@ def negative_share(logits: Array, labels: Array) -> float:
 def negative_log_likelihood(
     logits: Array, labels: Array, *, temperature: float = 1.0, weights: Array | None = None
 ) -> float:
-    """Return the mean of ``-log p(true class)``, with logits divided by the temperature and samples weighted, [N]."""
+    """Return the mean of ``-log p(true class)``.
+
+    Args:
+        logits, labels: [N, K] and [N].
+        temperature: by which logits are divided.
+        weights: [N], of the samples; all the same if None.
+    """
     scores, labels = _log_probabilities(logits, labels, temperature)
     losses = -np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-    return float(
-        losses.mean() if weights is None else np.average(losses, weights=to_numpy(weights))
-    )
+    if weights is None:
+        return float(losses.mean())
+    return float(np.average(losses, weights=to_numpy(weights)))
 
 
 def calibration_error(
@@ -110,12 +134,18 @@ def calibration_error(
 ) -> float:
     """Return the ECE: the mean gap between confidence and accuracy over equal-width bins of confidence.
 
+    Args:
+        logits, labels: [N, K] and [N].
+        bins: how many.
+        temperature: by which logits are divided.
+
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """
     scores, labels = _log_probabilities(logits, labels, temperature)
     probability = np.exp(scores)
     confidence = probability.max(axis=1)
     correct = probability.argmax(axis=1) == labels
+    # Of each bin the sum of both gaps: its mean, times its share of the samples.
     where = np.minimum((confidence * bins).astype(int), bins - 1)
     return float(np.abs(np.bincount(where, confidence - correct, bins)).sum() / len(correct))
 
@@ -128,34 +158,38 @@ def fit_temperature(
     high: float = 20.0,
     weights: Array | None = None,
 ) -> float:
-    """Return the temperature of least negative log-likelihood on held-out data, between `low` and `high`.
+    """Return the temperature of least negative log-likelihood on held-out data.
 
-    With weights [N], samples count so often: ``1 / n_k`` for those of class k makes it right for a uniform prior.
+    Args:
+        logits, labels: [N, K] and [N].
+        low, high: the temperatures between which it is.
+        weights: [N], how often samples count: ``1 / n_k`` for those of class k makes it right for a
+            uniform prior.
 
     >>> round(fit_temperature(np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), [0, 0, 1]), 3)  # 2 / log 2
     2.885
     """
-    values, known = _pair(check_logits(logits), labels)
-    masses = None
+    values, checked_labels = _pair(check_logits(logits), labels)
+    mass = None
     if weights is not None:
-        masses = to_numpy(weights).astype(np.float64)
-    scale = calibration.fit_temperature(values, known, masses)
-    return float(np.clip(scale, low, high))  # the loss has one minimum
+        mass = to_numpy(weights).astype(np.float64)
+    best = calibration.fit_temperature(values, checked_labels, mass)
+    return float(np.clip(best, low, high))  # the loss has one minimum
 
 
 @dataclass(frozen=True)
 class Measures:
     """All measures of one set of predictions. Errors and recalls are shares, not percent."""
 
-    n: int
+    n: int  # samples
     error: float
     balanced_error: float
-    recall: np.ndarray
-    precision: np.ndarray
-    groups: dict[str, float]
-    worst_class: int
+    recall: np.ndarray  # [K], NaN for a class without samples
+    precision: np.ndarray  # [K], NaN for a class that is never predicted
+    groups: dict[str, float]  # the mean recall of many-, medium- and few-shot classes
+    worst_class: int  # the class of the least recall
     worst_recall: float
-    negative_share: float
+    negative_share: float  # of samples whose true-class logit is negative
     calibration_error: float
     negative_log_likelihood: float
 
@@ -170,8 +204,8 @@ def measure(
     """Return all measures at once.
 
     Args:
-        logits, labels: [N, K], and [N], as in `tune`.
-        counts: training samples of each class, for the mean recall of the groups of `counts.groups`.
+        logits, labels: [N, K] and [N], as in `tune`.
+        counts: training samples of each class, for the mean recall of `counts.groups`.
         names: class names, if counts are given by name.
 
     >>> measure(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1], [500, 5]).groups
@@ -182,20 +216,19 @@ def measure(
     labels, names = resolve_labels(values, labels, counts, names)
     labels = check_labels(labels, values.shape[1])
     recalls = recall(values, labels)
-    members = {}
+    group_recalls = {}
     if counts is not None:
-        members = groups(resolve(counts, values.shape[1], names=names))
+        for name, members in groups(resolve(counts, values.shape[1], names=names)).items():
+            if not np.isnan(recalls[members]).all():  # a group without samples has none
+                group_recalls[name] = float(np.nanmean(recalls[members]))
     worst = int(np.nanargmin(recalls))
-    known = ~np.isnan(recalls)
     return Measures(
         n=len(labels),
         error=error(values, labels),
         balanced_error=float(1 - np.nanmean(recalls)),
         recall=recalls,
         precision=precision(values, labels),
-        groups={
-            name: float(np.nanmean(recalls[of])) for name, of in members.items() if known[of].any()
-        },
+        groups=group_recalls,
         worst_class=worst,
         worst_recall=float(recalls[worst]),
         negative_share=negative_share(values, labels),
@@ -205,7 +238,7 @@ def measure(
 
 
 def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return logits [N, K] and labels [N], checked against each other: -1 would count as the last class."""
+    """Return logits [N, K] and labels [N], checked against each other."""
     logits = numeric_logits(logits)
     labels = check_labels(labels, logits.shape[1])
     if len(labels) != len(logits):
@@ -218,6 +251,7 @@ def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
 def _log_probabilities(
     logits: Array, labels: Array, temperature: float
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logarithms of the probabilities at a temperature, [N, K], and the labels [N]."""
     logits, labels = _pair(logits, labels)
     if not 0 < temperature < np.inf:
         raise LevelheadError(
@@ -227,4 +261,5 @@ def _log_probabilities(
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return part / whole, [K], and NaN where the whole is 0."""
     return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
