@@ -1,4 +1,10 @@
-"""Files replaced in one step, by way of temporary ones next to them, which are removed once nobody uses them."""
+"""Files replaced in one step, by way of temporary ones next to them, which are removed once nobody uses them.
+
+`atomic_open` writes into a temporary file in the same folder, and renames it when all is written: a
+reader sees the old file or the new one, and never half of either. A process that is killed leaves its
+temporary file behind. So each holds a lock on it while it writes, which ends with the process, and
+the next one that writes into the folder removes what nobody holds (`remove_leftovers`).
+"""
 
 import os
 import re
@@ -28,14 +34,28 @@ class OutputExists(LevelheadError, FileExistsError):
 
 
 def write(path: str | Path, content: str | bytes, *, new: bool = False) -> None:
-    """Write a file atomically; text as UTF-8. A new one replaces none that another process wrote meanwhile."""
+    """Write a file atomically.
+
+    Args:
+        path: of the file.
+        content: bytes, or text, which is written as UTF-8.
+        new: whether there must be none yet: then one that another process wrote meanwhile is not
+            replaced, and `OutputExists` is raised.
+    """
+    if isinstance(content, str):
+        content = content.encode()
     with atomic_open(path, new=new) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(content)
 
 
 @contextmanager
 def atomic_open(path: str | Path, *, new: bool = False) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces `path`, with its permissions, when the block ends without an error."""
+    """Open a temporary file that replaces `path`, with its permissions, when the block ends without an error.
+
+    Args:
+        path: of the file that is to appear.
+        new: whether there must be none yet, as in `write`.
+    """
     path = Path(path)
     check_plain(path)
     with named_errors(path), scratch(path) as temporary:
@@ -43,6 +63,7 @@ def atomic_open(path: str | Path, *, new: bool = False) -> Iterator[BinaryIO]:
             if path.exists():
                 temporary.chmod(permissions(path))
             yield file
+            # On the disk before it has its name: else a power failure could leave an empty file.
             file.flush()
             os.fsync(file.fileno())
         if not new or not link_new(temporary, path):
@@ -69,12 +90,14 @@ def named_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         name = error.filename
-        here = ""
+        relative = ""
         if isinstance(name, str | bytes | os.PathLike):
-            here = os.path.relpath(os.fsdecode(name), path.parent)
-        first = here.split(os.sep)[0]  # the temporary file, or the folder that the file is in
-        temporary = first.lstrip(".").startswith(path.name.lstrip(".")) and first.endswith(".tmp")
-        if error.errno is None or not (name is None or temporary):
+            relative = os.path.relpath(os.fsdecode(name), path.parent)
+        first = relative.split(os.sep)[0]  # the temporary file, or the folder that the file is in
+        is_temporary = first.endswith(".tmp") and first.lstrip(".").startswith(
+            path.name.lstrip(".")
+        )
+        if error.errno is None or not (name is None or is_temporary):
             raise
         raise type(error)(error.errno, error.strerror, str(path)) from None
 
@@ -82,8 +105,8 @@ def named_errors(path: Path) -> Iterator[None]:
 def check_plain(path: Path) -> None:
     """Check that whatever exists at the path is a file that can be replaced: not a folder, not /dev/null."""
     if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "a device or a pipe"
-        raise LevelheadError(f"{path}: {what}; expected the name of a file to write")
+        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        raise LevelheadError(f"{path}: {kind}; expected the name of a file to write")
 
 
 def permissions(*paths: Path) -> int:
@@ -104,23 +127,24 @@ def scratch(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes of this user and machine left in a folder, which a process looks through once."""
-    # A killed process leaves its temporary file behind, but not the lock on it.
+    """Remove what killed processes of this user and machine left in a folder, which a process looks through once.
+
+    On a shared disk, another machine's locks may not be seen here: its files are left alone.
+    """
     if fcntl is None:
         return
     with suppress(OSError):
-        place = folder.stat()
-        if (place.st_dev, place.st_ino) in _seen:
+        status = folder.stat()
+        if (status.st_dev, status.st_ino) in _seen:
             return
-        _seen.add((place.st_dev, place.st_ino))
-        ours = re.compile(rf".+\.{_machine()}[0-9a-f]{{8}}\.tmp")
+        _seen.add((status.st_dev, status.st_ino))
+        name_of_ours = re.compile(rf".+\.{_machine()}[0-9a-f]{{8}}\.tmp")
         for entry in list(os.scandir(folder)):
-            if (
-                not ours.fullmatch(entry.name)
-                or entry.is_symlink()
-                or entry.stat().st_uid != os.geteuid()
-            ):
+            if not name_of_ours.fullmatch(entry.name) or entry.is_symlink():
                 continue
+            if entry.stat().st_uid != os.geteuid():
+                continue
+            # A killed process leaves its temporary file behind, but not the lock on it.
             with suppress(OSError):  # it is locked, or gone
                 lock = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
                 try:
@@ -144,7 +168,9 @@ def _make_locked(path: Path, folder: bool) -> tuple[Path, int]:
     """Make a file or folder with a name that no other has, and lock it; return it and what holds the lock."""
     while True:
         name = f"{path.name}.{_machine()}{os.urandom(4).hex()}.tmp"
-        place = path.with_name(f".{name}" if folder else name)
+        if folder:
+            name = f".{name}"
+        place = path.with_name(name)
         try:
             if folder:
                 place.mkdir(0o700)

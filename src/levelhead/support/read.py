@@ -1,4 +1,9 @@
-"""Logits read in chunks: from an array, a tensor, or a memory-mapped file larger than the memory."""
+"""Logits read in chunks: from an array, a tensor, or a memory-mapped file larger than the memory.
+
+A mapped file is a promise: its pages are read when they are touched, and stay in memory as long as
+there is room. So before each chunk it is checked that the file has not become shorter, and after
+each its pages are given back.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,10 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
-from .arrays import is_torch, to_numpy
+from .arrays import Array, is_torch, to_numpy
 from .errors import LevelheadError
 from .logits import CheckedLogits, check_logits, lower_masked
 from .progress import RowProgress
@@ -18,7 +22,7 @@ from .types import Kind
 
 
 def read_chunks(
-    logits: Any,
+    logits: Array,
     *,
     kind: Kind = "logits",
     size: int = 1 << 22,
@@ -55,6 +59,7 @@ def read_chunks(
             if kind != "logits" or part.dtype.kind != "f":
                 part = check_logits(part, kind=kind, first=first)
             elif first == 0 and part.shape[1] > 1:
+                # What looks like probabilities is refused by the first rows.
                 check_logits(part[:1000])
             if check:
                 part = lower_masked(part, first)
@@ -76,8 +81,8 @@ def read_rows(values: np.ndarray, size: int = 1 << 20) -> Iterator[tuple[int, np
         _forget(values)
 
 
-def _check_not_shorter(values: Any) -> None:
-    """Raise LevelheadError if a mapped file became shorter: to read what is gone ends the process."""
+def _check_not_shorter(values: Array) -> None:
+    """Raise LevelheadError if a mapped file became shorter: to read what is gone ends the process (SIGBUS)."""
     if not isinstance(values, np.memmap) or not isinstance(values.base, mmap.mmap):
         return
     if values.filename is None:
@@ -88,7 +93,7 @@ def _check_not_shorter(values: Any) -> None:
             raise LevelheadError(f"{values.filename}: {shorter}")
 
 
-def _forget(values: Any) -> None:
+def _forget(values: Array) -> None:
     """Drop the pages of a mapped file from memory; the system reads them again if they are needed."""
     if not isinstance(values, np.memmap) or values.mode not in ("r", "r+"):
         return
