@@ -4,7 +4,7 @@ strace traces a command, then runs it once per call and makes that call fail, so
 It counts the calls of each process and thread by itself: where a command has several, the Nth call of each fails.
 The workers of a sweep are forked, not begun anew, which takes 15 s each; they do the same to files.
 
-Seen to fail: with `files.edits._move_all` copying files in place of renaming them.
+Seen to fail: with `files.staging._move_all` copying files in place of renaming them.
 """
 
 import multiprocessing

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from safetensors import SafetensorError, deserialize
 
-from levelhead.files.edits import load_originals
+from levelhead.files.originals import load_originals
 from levelhead.files.protobuf import WireFile
 from levelhead.files.zip import Archive
 from levelhead.io.pickle_check import check_pickle

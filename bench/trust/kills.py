@@ -1,6 +1,6 @@
 """A killed run loses nothing: SIGKILL at random moments, then the same command again.
 
-Seen to fail: with `files.edits._move_all` copying files in place of renaming them.
+Seen to fail: with `files.staging._move_all` copying files in place of renaming them.
 """
 
 import math

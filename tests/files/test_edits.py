@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import levelhead as lh
-from levelhead.files import edits
-from levelhead.files.edits import Edit, copy, file_sha256, restore, rewrite, staged
+from levelhead.files import staging
+from levelhead.files.edits import Edit, copy, file_sha256, restore, rewrite
 from levelhead.files.model import adjust_file
+from levelhead.files.staging import staged
 from levelhead.support.errors import LevelheadError
 
 
@@ -168,7 +169,7 @@ def test_the_file_that_stands_for_the_model_appears_last(tmp_path, monkeypatch):
 
 def test_of_two_writers_without_force_one_is_told_that_the_file_exists(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        edits, "_check_free", lambda target, force: None
+        staging, "_check_free", lambda target, force: None
     )  # the other appears after the last look
 
     def write_as_another_does():

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from levelhead.files.edits import Edit, Original, load_originals, rewrite, save_originals
+from levelhead.files.edits import Edit, rewrite
+from levelhead.files.originals import Original, load_originals, save_originals
 
 
 def test_originals_survive_a_file_and_a_cut_file_is_refused(tmp_path):

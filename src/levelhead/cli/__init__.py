@@ -84,7 +84,8 @@ def begin_early_digest(command: str, *words: str) -> None:
     from contextlib import suppress
     from pathlib import Path
 
-    from ..files.edits import LARGE_INPUT, begin_early, load_originals
+    from ..files.edits import LARGE_INPUT, begin_early
+    from ..files.originals import load_originals
 
     for before, word in zip(("", *words), words, strict=False):
         path = Path(word)

@@ -16,5 +16,6 @@ onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_patterns, 
 tensors, find, find_checks: the tensors of a file; the head among them, by name and shape; what speaks against it
 spans, located: a head as byte ranges of a file; the head in a model's file, once it is found
 numbers, large: the numbers in these ranges, as a `Head`; those of a head too large to hold
-edits: files written as a few changed byte ranges, all or nothing, with their sha256, which is computed meanwhile
+edits: files written as a few changed byte ranges, with their sha256, which is computed meanwhile
+staging, originals: files that appear all at once; what is kept for an exact undo
 """

@@ -1,17 +1,16 @@
 """A changed file as the old one with some byte ranges replaced: streamed, with its sha256 meanwhile, and reversible."""
 
 import hashlib
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
-from ..support.atomic import OutputExists, link_new, named_errors, permissions, scratch
-from ..support.errors import Advice, LevelheadError
+from ..support.atomic import permissions
+from ..support.errors import LevelheadError
 from ..support.progress import ByteProgress
 from ..support.regular_file import check_regular_file
 
@@ -149,7 +148,7 @@ def rewrite(
         assert sizes[0] == sizes[1], "edits moved"
         places = zip(final, _write_edits(write, final), strict=True)
         back = tuple(
-            Edit(at, len(edit.data), _held(read, source, edit.offset, edit.length))
+            Edit(at, len(edit.data), held(read, source, edit.offset, edit.length))
             for edit, at in places
         )
     out.chmod(permissions(source))
@@ -232,138 +231,13 @@ def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:
     out.chmod(permissions(source))
 
 
-@contextmanager
-def staged(out: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a hidden folder that stands for out's own: what is written into it appears there after the block."""
-    # Every file is whole before the first appears, and `out` appears last. An error or Ctrl-C before that leaves
-    # nothing behind. Files that exist are replaced only by `force`, after their successors were synced to disk. Neither
-    # a file that is replaced nor a new folder becomes more open than it was.
-    if not out.parent.is_dir():
-        raise FileNotFoundError(
-            f"{out.parent}: no such folder; expected one to write {out.name} into"
-        )
-    _check_free(out, force)
-    with named_errors(out), scratch(out, folder=True) as stage:
-        yield stage
-        moves = [
-            (path, out.parent / path.relative_to(stage))
-            for path in sorted(stage.rglob("*"))
-            if path.is_file()
-        ]
-        for path, target in moves:
-            _check_free(target, force)
-            if target.is_dir():
-                raise LevelheadError(f"{target}: a folder; expected the name of a file to write")
-            if target.parent.is_file():
-                raise LevelheadError(
-                    f"{target.parent}: a file; expected the name of a folder to write"
-                )
-            if target.exists():
-                writable = os.access(
-                    path, os.W_OK, effective_ids=os.access in os.supports_effective_ids
-                )
-                with path.open("rb+" if writable else "rb") as file:
-                    os.fsync(file.fileno())
-                path.chmod(permissions(path, target))
-        _move_all(
-            sorted(moves, key=lambda move: move[1] == out or move[1].name.endswith(".index.json")),
-            stage,
-            force,
-        )
+def held(file: BinaryIO, path: Path, at: int, size: int) -> bytes | FileRange:
+    """Return bytes of an open file or, if they are many, what stands for them.
 
-
-def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
-    """Move every file to its target; after an error, put back what was there."""
-    with ExitStack() as undo:
-        for path, target in moves:
-            if not target.parent.is_dir():
-                target.parent.mkdir()
-                undo.callback(target.parent.rmdir)
-                target.parent.chmod(permissions(path.parent))
-            kept = stage / os.urandom(8).hex()
-            if not force and link_new(path, target):
-                undo.callback(target.unlink, missing_ok=True)
-                continue
-            if target.exists():
-                with suppress(OSError):  # a file system without links: the old file is not kept
-                    os.link(target, kept)
-                    undo.callback(os.replace, kept, target)
-            else:
-                undo.callback(target.unlink, missing_ok=True)
-            os.replace(path, target)
-        undo.pop_all()
-
-
-def _check_free(target: Path, force: bool) -> None:
-    if os.path.lexists(target) and not force:
-        raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it"))
-
-
-class Original(NamedTuple):
-    """The way back from a written file: the old file's name and sha256, and the edits on the written one."""
-
-    name: str
-    sha256: str
-    edits: tuple[Edit, ...]
-
-
-def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o600) -> None:
-    """Write {written file's name: its original} to one file: a line of JSON, then the old bytes one after another."""
-    files = {}
-    for name, one in originals.items():
-        edits = [[edit.offset, edit.length, len(edit.data)] for edit in one.edits]
-        files[name] = {"name": one.name, "sha256": one.sha256, "edits": edits}
-    with path.open("wb") as file:
-        file.write(json.dumps({"levelhead": "original", "files": files}).encode() + b"\n")
-        file.writelines(
-            block for one in originals.values() for edit in one.edits for block in edit.blocks()
-        )
-    path.chmod(bits)  # it holds some of the old files' numbers
-
-
-def load_originals(path: Path) -> dict[str, Original]:
-    """Read what `save_originals` wrote."""
-    check_regular_file(path, "what was kept for an undo")
-    try:
-        with path.open("rb") as file:
-            facts = json.loads(file.readline())
-            at = file.tell()
-            if facts["levelhead"] != "original":
-                raise LevelheadError("another kind of file")
-            found = {}
-            for name, one in facts["files"].items():
-                end = 0
-                for offset, length, size in sorted(one["edits"]):  # no two may overlap
-                    numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
-                    if (
-                        not numbers
-                        or offset < end
-                        or length < 0
-                        or not 0 <= size <= path.stat().st_size
-                    ):
-                        raise LevelheadError(f"invalid edit {[offset, length, size]}")
-                    end = offset + length
-                edits = []
-                for offset, length, size in one["edits"]:
-                    edits.append(Edit(offset, length, _held(file, path, at, size)))
-                    at += size
-                if at > path.stat().st_size:
-                    raise LevelheadError("cut short")
-                if not isinstance(one["sha256"], str) or Path(one["name"]).name != one["name"]:
-                    raise LevelheadError(
-                        f"expected the name of a file in the same folder, got {one['name']!r}"
-                    )
-                found[name] = Original(one["name"], one["sha256"], tuple(edits))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"not a file that `levelhead adjust` kept ({error})"
-        raise LevelheadError(
-            f"{path}: {reason}; move it away to undo by the recorded numbers instead"
-        ) from None
-    return found
-
-
-def _held(file: BinaryIO, path: Path, at: int, size: int) -> bytes | FileRange:
-    """Return bytes of an open file or, if they are many, what stands for them."""
+    Args:
+        file, path: the open file and its path.
+        at, size: where the bytes begin, and how many they are.
+    """
     file.seek(at)
     if size < LARGE:
         return file.read(size)

@@ -19,10 +19,11 @@ from ..core.head import Head
 from ..heads.notes import Note
 from ..support.atomic import permissions
 from ..support.errors import LevelheadError, in_file
-from .edits import UNKNOWN_SHA256, Edit, Original, copy, rewrite, save_originals
+from .edits import UNKNOWN_SHA256, Edit, copy, rewrite
 from .large import ScaledRows
 from .located import LocatedHead
 from .numbers import store
+from .originals import Original, save_originals
 from .output import Output, layout
 
 

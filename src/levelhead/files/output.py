@@ -11,7 +11,8 @@ from ..support.atomic import permissions
 from ..support.errors import LevelheadError
 from ..support.progress import ByteProgress
 from ..support.regular_file import Stamp, check_unchanged
-from .edits import copy, staged
+from .edits import copy
+from .staging import staged
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from ..heads.notes import Note
 from ..support.errors import LevelheadError
 from ..support.progress import ByteProgress
 from ..support.regular_file import check_regular_file
-from .edits import Original, copy, file_sha256, load_originals, restore
+from .edits import copy, file_sha256, restore
 from .formats import left_out_suffixes
 from .locate import ModelFile, with_name
 from .numbers import load
+from .originals import Original, load_originals
 from .output import Output, layout
 
 

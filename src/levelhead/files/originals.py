@@ -1,0 +1,94 @@
+"""What is kept for an exact undo: the old bytes of what an adjustment changed, in `OUT.original`.
+
+The file is a line of JSON and the old bytes one after another:
+
+    {"levelhead": "original", "files": {written file: {"name", "sha256", "edits": [[offset, length, size], ...]}}}
+
+Bytes `offset` to `offset + length` of the written file become the next `size` of the old bytes.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from ..support.errors import LevelheadError
+from ..support.regular_file import check_regular_file
+from .edits import Edit, held
+
+LARGEST = 1 << 62  # more than any file has bytes, and sums of two fit 64 bits
+
+
+class Original(NamedTuple):
+    """The way back from a written file."""
+
+    name: str  # of the old file
+    sha256: str  # of the old file
+    edits: tuple[Edit, ...]  # that turn the written file into it
+
+
+def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o600) -> None:
+    """Write what is kept for an undo.
+
+    Args:
+        path: where to write it.
+        originals: {written file's name: its original}.
+        bits: the permissions of the file, as it holds some of the old files' numbers.
+    """
+    files = {}
+    for name, original in originals.items():
+        edits = [[edit.offset, edit.length, len(edit.data)] for edit in original.edits]
+        files[name] = {"name": original.name, "sha256": original.sha256, "edits": edits}
+    with path.open("wb") as file:
+        file.write(json.dumps({"levelhead": "original", "files": files}).encode() + b"\n")
+        for original in originals.values():
+            for edit in original.edits:
+                file.writelines(edit.blocks())
+    path.chmod(bits)
+
+
+def load_originals(path: Path) -> dict[str, Original]:
+    """Read what `save_originals` wrote; raise LevelheadError if the file is another, or damaged."""
+    check_regular_file(path, "what was kept for an undo")
+    try:
+        with path.open("rb") as file:
+            facts = json.loads(file.readline())
+            if facts["levelhead"] != "original":
+                raise LevelheadError("another kind of file")
+            originals = {}
+            for name, entry in facts["files"].items():
+                originals[name] = _original(file, path, entry)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"not a file that `levelhead adjust` kept ({error})"
+        raise LevelheadError(
+            f"{path}: {reason}; move it away to undo by the recorded numbers instead"
+        ) from None
+    return originals
+
+
+def _original(file: BinaryIO, path: Path, entry: dict) -> Original:
+    """Return one entry, whose old bytes begin where the file is open; leave it open where they end."""
+    at = file.tell()
+    _check_edits(entry["edits"], path.stat().st_size)
+    edits = []
+    for offset, length, size in entry["edits"]:
+        edits.append(Edit(offset, length, held(file, path, at, size)))
+        at += size
+    if at > path.stat().st_size:
+        raise LevelheadError("cut short")
+    file.seek(at)
+    if not isinstance(entry["sha256"], str) or Path(entry["name"]).name != entry["name"]:
+        raise LevelheadError(
+            f"expected the name of a file in the same folder, got {entry['name']!r}"
+        )
+    return Original(entry["name"], entry["sha256"], tuple(edits))
+
+
+def _check_edits(edits: list[list[int]], most: int) -> None:
+    """Check that edits are whole numbers, that no two overlap, and that none takes more bytes than `most`."""
+    end = 0  # of the edit before
+    for offset, length, size in sorted(edits):
+        numbers = all(type(n) is int and n < LARGEST for n in (offset, length, size))
+        if not numbers or offset < end or length < 0 or not 0 <= size <= most:
+            raise LevelheadError(f"invalid edit {[offset, length, size]}")
+        end = offset + length
