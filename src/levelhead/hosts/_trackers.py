@@ -1,4 +1,8 @@
-"""What a training's trackers are told: numbers, a line and the page of what was tuned and applied."""
+"""What a training's trackers are told: numbers, a line and the page of what was tuned and applied.
+
+`outcome_of` puts these together. Lightning's loggers take them themselves; for the Hugging Face Trainer, which only
+logs what it measures, `Trackers` finds the runs that are active and sends them there.
+"""
 
 import os
 import sys
@@ -6,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Protocol, cast
+
+from torch import Tensor
 
 from ..core.class_labels import as_positions
 from ..core.tuned import Tuned
@@ -14,6 +20,12 @@ from ..heads.adjusted import Adjusted
 from ..support.arrays import to_numpy
 
 PAGE = "levelhead.html"  # the page's name among a run's artifacts
+
+
+class TrackedRun(Protocol):
+    """A run of Weights & Biases: what is used of it."""
+
+    def log(self, values: dict[str, object]) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +51,16 @@ class Outcome:
 
 
 def outcome_of(
-    tuned: Tuned, adjusted: Adjusted | None, samples: tuple[Any, Any], title: str
+    tuned: Tuned, adjusted: Adjusted | None, samples: tuple[Tensor, Tensor], title: str
 ) -> Outcome:
-    """Return what was tuned on samples, and whether it was applied, in words and numbers."""
+    """Return what was tuned on samples, and whether it was applied, in words and numbers.
+
+    Args:
+        tuned: what was chosen.
+        adjusted: what was done to the head by it; None if nothing was.
+        samples: logits [N, K] and labels [N] that it was chosen on.
+        title: what the page calls the model.
+    """
     numbers = {"applied": float(adjusted is not None)}
     if tuned.strength is not None:
         numbers["strength"] = tuned.strength
@@ -84,16 +103,19 @@ class Trackers:
     """The trackers that run, remembered while they do: some end their run before training has ended."""
 
     _mlflow_run: str | None = None
-    _wandb_run: Any = None
+    _wandb_run: TrackedRun | None = None
 
     def find(self) -> None:
         """Remember the runs of MLflow and of Weights & Biases that are active now."""
+        # A tracker that was never imported has no run.
         mlflow = sys.modules.get("mlflow")
-        wandb = sys.modules.get("wandb")
-        run = None if mlflow is None else mlflow.active_run()
-        if run is not None:
-            self._mlflow_run = run.info.run_id
-        self._wandb_run = getattr(wandb, "run", None) or self._wandb_run
+        if mlflow is not None:
+            run = mlflow.active_run()
+            if run is not None:
+                self._mlflow_run = run.info.run_id
+        run_of_wandb = getattr(sys.modules.get("wandb"), "run", None)
+        if run_of_wandb is not None:
+            self._wandb_run = cast(TrackedRun, run_of_wandb)
 
     def send(self, outcome: Outcome, step: int = 0, tensorboard: Path | None = None) -> None:
         """Send numbers and page to every tracker that was found, and to TensorBoard in its folder."""

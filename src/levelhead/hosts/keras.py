@@ -1,14 +1,20 @@
 """WVN and adjusting the head as Keras callbacks, on any backend of Keras 3 that can fit.
 
 ``model.fit(x, y, callbacks=[WVNCallback(), AdjustCallback(validation=(x_val, y_val))])``
+
+Keras does not tell a callback of its validation data, so `AdjustCallback` is given them. Else it does what those of
+torch's trainers do (`_adjust_callback.py`): refuse early, tune when training has ended, adjust if that is worthwhile,
+and start the next fit from the head as it was trained.
 """
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.counts import Counts
 from ..core.goal import Goal
@@ -29,10 +35,19 @@ with naming_what_is_missing():
 
     from ..heads.adjusted import Adjusted
     from ..heads.apply import adjust_, check_adjust
+    from ..heads.candidates import Example
     from ..heads.keras import KerasModel, normalize_columns
+    from ..heads.keras_find import KerasLayer
+
+Logs: TypeAlias = Mapping[str, float] | None  # numbers of an epoch or a step, which Keras passes
+KerasInputs: TypeAlias = Any  # what `model.predict` takes: an array, a list of them, a data set
 
 
-KerasLayer = Any  # Keras has no types of its own that tell a layer with a kernel from others
+class _Outputs(NamedTuple):
+    """What a model gives of samples."""
+
+    scores: np.ndarray  # [N, K]
+    kind: Kind
 
 
 class WVNCallback(Callback):
@@ -47,16 +62,17 @@ class WVNCallback(Callback):
     """
 
     def __init__(
-        self, layer: str | None = None, *, classes: int | None = None, example: Any = None
+        self, layer: str | None = None, *, classes: int | None = None, example: Example = None
     ) -> None:
         super().__init__()
         self.layer = layer
         self.classes = classes
         self.example = example
-        self._layers: dict[str, Any] = {}
+        self._layers: dict[str, KerasLayer] = {}  # the head's, while it is trained
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        if (steps := getattr(self.model, "steps_per_execution", 1)) != 1:
+    def on_train_begin(self, logs: Logs = None) -> None:
+        steps = getattr(self.model, "steps_per_execution", 1)
+        if steps != 1:
             raise LevelheadError(
                 f"expected steps_per_execution=1, to follow every step, got {steps}; compile with it"
             )
@@ -64,20 +80,21 @@ class WVNCallback(Callback):
         self._layers = dict(
             opened.find(layer=self.layer, example=self.example, classes=self.classes)
         )
-        for path, one in self._layers.items():
-            try:  # a column that is zero, NaN or infinite has no direction
-                normalize(opened.head(one, None))
+        for path, layer in self._layers.items():
+            # A column that is zero, NaN or infinite has no direction.
+            try:
+                normalize(opened.head(layer, None))
             except ValueError as error:
                 raise LevelheadError(f"cannot normalize {path}: {error}") from None
         self.on_train_batch_end(0)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # JAX keeps the weights of a step elsewhere.
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        # On JAX, the weights of a step are not in the layers until they are asked for.
         getattr(self.model, "jax_state_sync", lambda: None)()
-        for one in self._layers.values():
-            normalize_columns(one)
+        for layer in self._layers.values():
+            normalize_columns(layer)
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         self._layers = {}
 
 
@@ -113,7 +130,7 @@ class AdjustCallback(Callback):
         self,
         by: Tuned | Rule | str | Path | None = None,
         *,
-        validation: tuple[Any, Any] | None = None,
+        validation: tuple[KerasInputs, ArrayLike] | None = None,
         counts: Counts | None = None,
         layer: str | None = None,
         rule: str | Rule | None = None,
@@ -135,20 +152,20 @@ class AdjustCallback(Callback):
         self.tuned: Tuned | None = None
         self.verdict: str | None = None
         self._features: np.ndarray | None = None  # [N, d], what a head without a bias takes
-        self._written: list[str] = []
+        self._written: list[str] = []  # the states of the head after it was adjusted
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         if self.adjusted is not None and self._written == self._states():
             self.adjusted.restore()
         self.adjusted = None
         self.tuned = None
         self.verdict = None
         if self.by is None:
-            self._layers()
+            self._layers()  # raises if there is no head to be found
         else:
             check_adjust(self.model, self.by, self.counts, layer=self.layer)
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         if self.by is not None:
             self.adjusted = adjust_(self.model, self.by, self.counts, layer=self.layer)
         else:
@@ -177,19 +194,8 @@ class AdjustCallback(Callback):
         """Tune on what the model gives of the validation data: logits, or probabilities."""
         assert self.validation is not None
         x, labels = self.validation
-        outputs = np.asarray(self.model.predict(x, verbose=0))  # type: ignore[call-arg]
-        kind: Kind = "logits"
-        if outputs.ndim == 2 and outputs.shape[1] == 1:  # of the second of two classes
-            if ((outputs >= 0) & (outputs <= 1)).all():
-                kind = "probabilities"
-            if kind == "probabilities":
-                first = 1 - outputs
-            else:
-                first = np.zeros_like(outputs)
-            outputs = np.concatenate([first, outputs], axis=1)
-        elif looks_like_probabilities(outputs.reshape(-1, outputs.shape[-1])):
-            kind = "probabilities"
-        tune_by = partial(tune, outputs, labels, self.counts, metric=self.metric, kind=kind)
+        scores, kind = _outputs_of(self.model, x)
+        tune_by = partial(tune, scores, labels, self.counts, metric=self.metric, kind=kind)
         layers = list(self._layers().values())
         if self.rule is None:
             rule = default_rule(takes_bias=len(layers) == 1)
@@ -210,7 +216,7 @@ class AdjustCallback(Callback):
             warn(f"{scaled}: {error}", LevelheadWarning)
         return tune_by(rule=default_rule(takes_bias=False))
 
-    def _head_inputs(self, layers: list[KerasLayer], x: object) -> np.ndarray:
+    def _head_inputs(self, layers: list[KerasLayer], x: KerasInputs) -> np.ndarray:
         """Return what the head takes of samples, [N, d]; raise where the graph of the model does not lead to it."""
         try:
             (head,) = layers
@@ -221,16 +227,31 @@ class AdjustCallback(Callback):
             raise LevelheadError(reason, parameter="features") from None
         return np.asarray(until_head.predict(x, verbose=0))  # type: ignore[call-arg]
 
-    def _layers(self) -> dict[str, Any]:
+    def _layers(self) -> dict[str, KerasLayer]:
         return dict(KerasModel(self.model).find(layer=self.layer))
 
     def _states(self) -> list[str]:
-        """Return what tells whether the head is as it was."""
+        """Return what tells whether the head is as it was: a digest of each weight and bias."""
         opened = KerasModel(self.model)
         classes = None
         if self.adjusted is not None:
             classes = len(next(iter(self.adjusted.before.values())))
         layers = opened.find(layer=self.layer, classes=classes).values()
-        return [
-            opened.state(layer, weights=weights)[0] for layer in layers for weights in (True, False)
-        ]
+        states = []
+        for layer in layers:
+            for weights in (True, False):
+                version, _ = opened.state(layer, weights=weights)
+                states.append(version)
+        return states
+
+
+def _outputs_of(model: KerasLayer, x: KerasInputs) -> _Outputs:
+    """Return what a model gives of samples, with a column for each class; one column z or p becomes two."""
+    outputs = np.asarray(model.predict(x, verbose=0))
+    if outputs.ndim == 2 and outputs.shape[1] == 1:  # of the second of two classes
+        if ((outputs >= 0) & (outputs <= 1)).all():
+            return _Outputs(np.concatenate([1 - outputs, outputs], axis=1), "probabilities")
+        return _Outputs(np.concatenate([np.zeros_like(outputs), outputs], axis=1), "logits")
+    if looks_like_probabilities(outputs.reshape(-1, outputs.shape[-1])):
+        return _Outputs(outputs, "probabilities")
+    return _Outputs(outputs, "logits")

@@ -1,6 +1,11 @@
-"""WVN next to any torch optimizer: Algorithm 1 as a hook on its step, which fires once per real step, in any loop."""
+"""WVN next to any torch optimizer: Algorithm 1 as a hook on its step, which fires once per real step, in any loop.
 
-from typing import Any, Literal
+`WVN` finds the weights of the head, checks once that each row has a direction, and from then on calls `unit_` on them,
+which checks nothing and waits for no GPU: it is called after every step. `normalize_` does both once, for copies of
+a model that no optimizer steps.
+"""
+
+from typing import Literal
 
 from ..core.head import Head, normalize
 from ..support.errors import LevelheadError, check_choice
@@ -10,6 +15,7 @@ with naming_what_is_missing():
     import torch
     from torch import Tensor, nn
 
+    from ..heads.candidates import Example, LayerChoice
     from ..heads.torch import TorchModel
     from ..heads.torch_shards import gather, is_sharded
 
@@ -43,17 +49,20 @@ class WVN:
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: object,
         layer: nn.Module | Tensor,
         *,
         order: Order = "algorithm",
         classes: int | None = None,
-        example: Any = None,
+        example: Example = None,
     ) -> None:
         check_choice("order", order, ("algorithm", "released"))
-        inner = optimizer  # or the torch optimizer inside Accelerate's or Lightning's, which is the one that steps
-        while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
-            inner = inner.optimizer
+        # Accelerate's and Lightning's optimizers have another inside, which is the one that steps.
+        inner = optimizer
+        inside = getattr(inner, "optimizer", None)
+        while isinstance(inside, torch.optim.Optimizer):
+            inner = inside
+            inside = getattr(inner, "optimizer", None)
         if not isinstance(inner, torch.optim.Optimizer):
             raise LevelheadError(
                 f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer"
@@ -78,22 +87,23 @@ class WVN:
         """Stop normalizing; the weights stay as they are."""
         self._handle.remove()
 
-    def _normalize(self, *_: Any) -> None:
+    def _normalize(self, *_: object) -> None:
         for weight in self.weights.values():
             unit_(weight)
 
     def _normalize_before(
-        self, _: Any, args: tuple, kwargs: dict[str, Any]
-    ) -> tuple[tuple, dict[str, Any]] | None:
+        self, _: object, args: tuple, kwargs: dict[str, object]
+    ) -> tuple[tuple, dict[str, object]] | None:
+        """Normalize before a step; torch calls it with the arguments of `step`, and takes others back."""
         # A closure contains the backward pass (Lightning passes one), so it runs first.
         if len(args) > 1:
             closure = args[1]
         else:
             closure = kwargs.get("closure")
-        if closure is None:
+        if not callable(closure):
             return self._normalize()
 
-        def closure_then_normalize() -> Any:
+        def closure_then_normalize() -> object:
             loss = closure()
             self._normalize()
             return loss
@@ -106,7 +116,11 @@ class WVN:
 
 
 def normalize_(
-    model: nn.Module | Tensor, *, layer: Any = None, classes: int | None = None, example: Any = None
+    model: nn.Module | Tensor,
+    *,
+    layer: LayerChoice = None,
+    classes: int | None = None,
+    example: Example = None,
 ) -> dict[str, Tensor]:
     """Find the head of a model and scale its weight vectors to unit length once, in place: ``w_i <- w_i / ||w_i||``.
 
@@ -130,10 +144,13 @@ def normalize_(
 @torch.no_grad()
 def unit_(weight: Tensor) -> None:
     """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization."""
-    # each process scales its own rows; if rows are cut across processes, their squares are summed over all of them
+    # Each process scales its own rows; if rows are cut across processes, their squares are summed over all of them.
     if is_sharded(weight) and all(p.is_replicate() or p.is_shard(0) for p in weight.placements):  # type: ignore
         weight = weight.to_local()  # type: ignore[attr-defined]
-    wide = None if weight.element_size() >= 4 else torch.float32  # naming a dtype costs a copy
+    # Half precision is summed in float32; naming a dtype costs a copy, so others name none.
+    wide = None
+    if weight.element_size() < 4:
+        wide = torch.float32
     lengths = torch.linalg.vector_norm(
         weight, dim=tuple(range(1, weight.ndim)), keepdim=True, dtype=wide
     )
@@ -151,11 +168,15 @@ def _check_directions(weights: dict[str, Tensor]) -> None:
 
 
 def _head_weights(
-    layer: nn.Module | Tensor, classes: int | None, example: Any, name: Any = None
+    layer: nn.Module | Tensor,
+    classes: int | None,
+    example: Example,
+    name: LayerChoice = None,
 ) -> dict[str, Tensor]:
+    """Return {path: weight} of the head of a model, of a layer that is the head, or of a weight itself."""
     if isinstance(layer, nn.Module):
-        found = TorchModel(layer).find(layer=name, classes=classes, example=example)
-        return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
+        heads = TorchModel(layer).find(layer=name, classes=classes, example=example)
+        return {f"{path}.weight".lstrip("."): head.weight for path, head in heads.items()}
     expected = "a layer, its weight [K, d] or a model"
     if classes is not None or example is not None or name is not None:
         expected = "a layer or a model, in which classes and an example find the head"
