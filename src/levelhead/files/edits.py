@@ -1,4 +1,10 @@
-"""A changed file as the old one with some byte ranges replaced: streamed, with its sha256 meanwhile, and reversible."""
+"""A changed file as the old one with some byte ranges replaced: streamed, with its sha256 meanwhile, and reversible.
+
+`rewrite` copies a file with edits, and returns the edits that lead back; `restore` applies those.
+Both need the sha256 of a whole file, which takes its time. So a thread computes it
+(`Digest`) while the bytes between the edits are copied, and the edits, which may contain it, are
+filled in last. The command line begins a digest even before it loads the rest (`begin_early`).
+"""
 
 import hashlib
 import os
@@ -18,7 +24,7 @@ from ..support.regular_file import check_regular_file
 BLOCK_BYTES = 1 << 22
 LARGE = 1 << 26  # from so many bytes on, a part of a file is not held in memory
 LARGE_INPUT = 1 << 24  # bytes, from which on a thread is worth its start
-CHUNK = 1 << 24
+CHUNK = 1 << 24  # bytes that the kernel copies at a time, between two reports of progress
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
 
 
@@ -44,7 +50,8 @@ class FileRange:
             file.seek(self.offset)
             for done in range(0, self.length, size):
                 wanted = min(size, self.length - done)
-                if len(block := file.read(wanted)) != wanted:
+                block = file.read(wanted)
+                if len(block) != wanted:
                     raise LevelheadError(
                         f"{self.path}: became shorter while it was read; nothing was written"
                     )
@@ -68,6 +75,7 @@ class Edit:
 
 def edited_blocks(path: Path, start: int, end: int, edits: Iterable[Edit]) -> Iterator[bytes]:
     """Yield bytes `start` to `end` of a file with edits in them, which are in order, block by block."""
+    # What is behind the last edit is before an empty one at the end.
     for edit in [*edits, Edit(end, 0, b"")]:
         yield from FileRange(path, start, edit.offset - start).blocks()
         yield from edit.blocks()
@@ -75,7 +83,15 @@ def edited_blocks(path: Path, start: int, end: int, edits: Iterable[Edit]) -> It
 
 
 def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
-    """Return the sha256 of a file with edits, which are in order. Other threads run meanwhile."""
+    """Return the sha256 of a file with edits, which are in order. Other threads run meanwhile.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     old, new = Path(folder, "old"), Path(folder, "new")
+    ...     _ = old.write_bytes(b"level head"), new.write_bytes(b"bevel head")
+    ...     file_sha256(old, [Edit(0, 1, b"b")]) == file_sha256(new)
+    True
+    """
     sha = hashlib.sha256()
     for block in edited_blocks(path, 0, path.stat().st_size, edits):
         sha.update(block)
@@ -83,7 +99,12 @@ def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
 
 
 class Digest:
-    """The sha256 of a file with edits, in order; of a large file, a thread computes it from now on."""
+    """The sha256 of a file with edits, in order; of a large file, a thread computes it from now on.
+
+    Args:
+        path: the file, which must stay as it is until the digest is there; `stamp` is what it was.
+        edits: as of the file that they give, which is nowhere yet.
+    """
 
     def __init__(self, path: Path, edits: Sequence[Edit] = ()) -> None:
         self.path = path
@@ -107,6 +128,7 @@ class Digest:
             self.thread.join()
 
     def _compute(self) -> None:
+        # An error in a thread would be lost: it comes again where the digest is asked for.
         with suppress(OSError, LevelheadError):
             self._found = file_sha256(self.path, self.edits)
 
@@ -123,6 +145,7 @@ def begin_early(path: Path, edits: Sequence[Edit] = ()) -> None:
 def digest_meanwhile(path: Path, edits: Sequence[Edit] = ()) -> Iterator[Digest]:
     """Yield the digest of a file with edits, in order, which is computed meanwhile; at the end, wait for its thread."""
     digest = _early.pop(os.path.realpath(path), None)
+    # One that was begun early counts if it is of the same content.
     if digest is None or digest.stamp != check_regular_file(path) or digest.edits != tuple(edits):
         digest = Digest(path, edits)
     try:
@@ -137,22 +160,35 @@ def rewrite(
     edits: Callable[[str], list[Edit]],
     progress: ByteProgress | None = None,
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Write source with its edits to out, another file; return source's sha256, and the edits that turn out into it."""
-    # `edits` gives them from the sha256. Their offsets and lengths may not depend on it: the bytes between are copied
-    # while it is computed, and the edits are filled in when it is known.
+    """Write a file with edits to another.
+
+    Args:
+        source, out: the two files.
+        edits: gives the edits from source's sha256. Their offsets and lengths may not depend on it:
+            the bytes between are copied while it is computed, and the edits are filled in when it is
+            known.
+        progress: called with the bytes copied since the last call.
+
+    Returns:
+        source's sha256, and the edits that turn out into source.
+    """
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
     with digest_meanwhile(source) as digest, source.open("rb") as read, out.open("wb") as write:
         _copy_between(read, write, layout, progress, digest)
         final = sorted(edits(digest()), key=lambda edit: edit.offset)
-        sizes = [[(edit.offset, len(edit.data)) for edit in each] for each in (final, layout)]
-        assert sizes[0] == sizes[1], "edits moved"
-        places = zip(final, _write_edits(write, final), strict=True)
-        back = tuple(
-            Edit(at, len(edit.data), held(read, source, edit.offset, edit.length))
-            for edit, at in places
-        )
+        assert _sizes(final) == _sizes(layout), "edits moved"
+        places = _write_edits(write, final)
+        # The way back puts the old bytes to where the new ones are now.
+        back = []
+        for edit, at in zip(final, places, strict=True):
+            old = held(read, source, edit.offset, edit.length)
+            back.append(Edit(at, len(edit.data), old))
     out.chmod(permissions(source))
-    return digest(), back
+    return digest(), tuple(back)
+
+
+def _sizes(edits: Sequence[Edit]) -> list[tuple[int, int]]:
+    return [(edit.offset, len(edit.data)) for edit in edits]
 
 
 def restore(
@@ -173,7 +209,8 @@ def restore(
 
 def _write_edits(write: BinaryIO, edits: Sequence[Edit]) -> list[int]:
     """Write the data of edits, which are in order; return where in the new file each lies."""
-    shift, places = 0, []
+    shift = 0  # by how many bytes what follows lies further back than in the old file
+    places = []
     for edit in edits:
         places.append(write.seek(edit.offset + shift))
         write.writelines(edit.blocks())
@@ -188,22 +225,28 @@ def _copy_between(
     progress: ByteProgress | None,
     digest: Digest | None = None,
 ) -> None:
-    """Copy what lies between edits, which are in order, to where it will lie after them."""
-    # Whether the kernel can copy from file to file.
-    at = 0
-    shift = 0
-    inside = hasattr(os, "copy_file_range")
+    """Copy what lies between edits, which are in order, to where it will lie after them.
+
+    Args:
+        read, write: the old file and the new one.
+        edits: their bytes in the new file stay empty.
+        progress: called with the bytes copied since the last call.
+        digest: of the old file, if one is being computed.
+    """
+    at = 0  # in the old file
+    shift = 0  # by how many bytes what is copied lies further back in the new one
+    in_kernel = hasattr(os, "copy_file_range")  # whether the kernel can copy from file to file
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         while at < edit.offset:
             length = edit.offset - at
-            if inside:
+            if in_kernel:
                 try:
                     done = os.copy_file_range(
                         read.fileno(), write.fileno(), min(length, CHUNK), at, at + shift
                     )
                 except OSError:  # this file system cannot: read and write instead
-                    inside = False
+                    in_kernel = False
                     continue
             else:
                 read.seek(at)
@@ -217,8 +260,8 @@ def _copy_between(
             if progress:
                 progress(done)
         at = edit.offset + edit.length
-        shift = shift + len(edit.data) - edit.length
-    # Let the disk write meanwhile.
+        shift += len(edit.data) - edit.length
+    # While the digest is still being computed, the disk may begin to write.
     if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
