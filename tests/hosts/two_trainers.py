@@ -14,14 +14,14 @@ import torch.distributed as dist
 HERE = Path(__file__).parent
 
 
-def check() -> None:
+def check(model) -> None:
     import imbalanced_texts as texts
     from transformers import Trainer, TrainingArguments
 
     import levelhead as lh
     from levelhead.hosts.transformers import AdjustCallback
 
-    model, callback = texts.network(), AdjustCallback(anyway=True)
+    callback = AdjustCallback(anyway=True)
     args = TrainingArguments(
         mkdtemp(),
         use_cpu=True,
@@ -39,17 +39,26 @@ def check() -> None:
     run = Trainer(model, args, None, texts.TRAIN, texts.EVAL, callbacks=[callback])
     assert run.accelerator.num_processes == 2
     run.train()
-    weights = torch.cat([p.detach().flatten() for p in model.classifier.parameters()])
+    features = None
+    head = getattr(model, "classifier", None)
+    if head is None:  # a Llama's, which has no bias
+        head = model.score
+    weights = torch.cat([p.detach().flatten() for p in head.parameters()])
     others = [torch.empty_like(weights) for _ in range(2)]
     dist.all_gather(others, weights)
     assert torch.equal(others[0], others[1]), "both processes have the same leveled head"
     callback.adjusted.restore()
     logits, labels = texts.logits_of(model)
-    truth = lh.tune(logits, labels, texts.COUNTS, names=texts.NAMES)
+    if head.bias is None:
+        features = texts.features_of(model)
+        assert callback.adjusted.along.samples == 249
+    truth = lh.tune(logits, labels, texts.COUNTS, names=texts.NAMES, features=features)
     found = callback.tuned
     assert (found.n, found.rule) == (249, truth.rule), found
     assert abs(found.adjustment.offset - truth.adjustment.offset).max() < 1e-3
     assert abs(found.gain - truth.gain) < 0.01
+    if truth.reach is not None:
+        assert abs(found.reach[0] - truth.reach[0]) < 1e-3
 
 
 if __name__ == "__main__":
@@ -69,6 +78,9 @@ if __name__ == "__main__":
     dist.init_process_group(
         "gloo", init_method=f"file://{sys.argv[2]}", rank=int(rank), world_size=2
     )
-    check()
+    import imbalanced_texts
+
+    check(imbalanced_texts.network())
+    check(imbalanced_texts.llama())
     dist.barrier()
     dist.destroy_process_group()
