@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from levelhead.core.priors import estimate_prior, maximize_shares, project_on_simplex
+from levelhead.core.label_shift import maximize_shares, project_on_simplex
+from levelhead.core.priors import estimate_prior
 from levelhead.core.probabilities import smooth_votes
 from levelhead.support.errors import LevelheadError
 from levelhead.support.logits import log_softmax
