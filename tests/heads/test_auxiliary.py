@@ -55,6 +55,19 @@ class Branching(Supervised):
         return super().forward(x if x.sum() > 0 else -x)
 
 
+class Elsewhere(Supervised):
+    """Its forward gives features, and another method the logits of either head."""
+
+    def forward(self, x):
+        features = self.body(x).relu()
+        if self.training:
+            return features, self.auxiliary(features)
+        return features
+
+    def predict_step(self, x):
+        return self.fc(self(x))
+
+
 class Swapped(Supervised):
     """The layer with the name of a head is the auxiliary one."""
 
@@ -124,7 +137,7 @@ def test_logits_and_features_are_collected_beside_auxiliary_heads():
         assert torch.equal(collected[0], model.eval()(X))
 
 
-@pytest.mark.parametrize("kind", [Averaged, Asked, Branching, Swapped])
+@pytest.mark.parametrize("kind", [Averaged, Asked, Branching, Elsewhere, Swapped])
 def test_head_beside_another_one_that_may_be_run_is_not_guessed(kind):
     model = kind()
     before = {key: value.clone() for key, value in model.state_dict().items()}
