@@ -190,7 +190,7 @@ def write_page(
         choice.samples.logits,
         choice.samples.labels,
         title=title,
-        files={what: str(source) for what, source in choice.samples.files.items()},
+        files={role: str(source) for role, source in choice.samples.files.items()},
         tuned_file=str(tuned_file or ""),
         model=str(model or ""),
     )

@@ -144,7 +144,7 @@ def render_page(
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    made = {
+    provenance = {
         "levelhead": __version__,
         "Python": platform.python_version(),
         "numpy": np.__version__,
@@ -160,7 +160,7 @@ def render_page(
         style=Markup(style),
         policy=policy,
         searched=SEARCHED,
-        made=made,
+        provenance=provenance,
     )
 
 
@@ -227,7 +227,7 @@ def show(subject: Subject, index: int) -> Shown:
     calibration_note = ""
     counted = calibration(subject)
     if counted is not None:
-        diagrams = [Diagram(each, reliability_chart(each)) for each in counted.diagrams]
+        diagrams = [Diagram(diagram, reliability_chart(diagram)) for diagram in counted.diagrams]
         calibration_note = words.calibration_note(subject, counted.shown, counted.of)
 
     norm_lines = []

@@ -301,7 +301,7 @@ def of_tuned(
         head=head,
         log=log,
         facts=facts,
-        files={what: str(file) for what, file in files.items()},
+        files={role: str(file) for role, file in files.items()},
         model=model,
         tuned_file=tuned_file,
         applied=applied,
@@ -371,4 +371,4 @@ def predict(tuned: Tuned, logits: Array, kind: Kind) -> tuple[np.ndarray, np.nda
 
 def with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
     """Return files by what they hold, with the sha256 of each."""
-    return {what: f"{file}, sha256 {arrays.sha256(file)}" for what, file in files.items()}
+    return {role: f"{file}, sha256 {arrays.sha256(file)}" for role, file in files.items()}
