@@ -171,6 +171,14 @@ def rewrite(
 
     Returns:
         source's sha256, and the edits that turn out into source.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     old, new = Path(folder, "old"), Path(folder, "new")
+    ...     _ = old.write_bytes(b"a level head")
+    ...     _, back = rewrite(old, new, lambda sha256: [Edit(2, 5, b"cool")])
+    ...     new.read_bytes(), back
+    (b'a cool head', (Edit(offset=2, length=4, data=b'level'),))
     """
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
     with digest_meanwhile(source) as digest, source.open("rb") as read, out.open("wb") as write:

@@ -138,7 +138,11 @@ def formats_text() -> str:
 
 
 def suffix_of(path: str | Path) -> str:
-    """Return the end of a model's name by which its format is known, such as `.weights.h5`; or its last suffix."""
+    """Return the end of a model's name by which its format is known; or its last suffix.
+
+    >>> suffix_of("net.weights.h5"), suffix_of("Net.ONNX"), suffix_of("notes.v2.txt")
+    ('.weights.h5', '.onnx', '.txt')
+    """
     name = Path(path).name.lower()
     endings = [suffix for suffix in model_suffixes() if name.endswith(suffix)]
     return max(endings, key=len, default=Path(path).suffix)
@@ -155,7 +159,8 @@ def format_of(path: str | Path) -> Format:
     path = Path(path)
     by_suffix = _by_suffix()
     # Of several ends of a name, the longest says what it is: .weights.h5, and not .h5.
-    endings = [one for one in (*by_suffix, *REFUSED) if path.name.lower().endswith(one)]
+    name = path.name.lower()
+    endings = [suffix for suffix in (*by_suffix, *REFUSED) if name.endswith(suffix)]
     suffix = max(endings, key=len, default="")
     if suffix in REFUSED:
         raise LevelheadError(f"{path}: {REFUSED[suffix]}")
@@ -168,7 +173,7 @@ def format_of(path: str | Path) -> Format:
     check_regular_file(path, "a model")
     start = bytes_at(path, 0, 1 << 12)
     for content in _BY_CONTENT:
-        if path.name.lower().endswith(content.suffix) and content.is_it(path, start):
+        if name.endswith(content.suffix) and content.is_it(path, start):
             raise LevelheadError(f"{path}: {content.reason}")
     if suffix in by_suffix:
         return by_suffix[suffix]

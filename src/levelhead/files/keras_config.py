@@ -123,15 +123,10 @@ class _ConfiguredGraph:
             wrapped = layer["config"]["layer"]
             path = (*inside, name, name_of(wrapped))
         is_wrapped = wrapped is not layer
-
-        # What Keras's own layers do is known; all others may do anything.
         settings = settings_of(wrapped)
         title = "/".join(path)
-        kind = ""
-        activation = "linear"
-        if is_own(wrapped, wrapped["class_name"]):
-            kind = wrapped["class_name"]
-            activation = _activation(settings)
+
+        kind, activation = _kind_and_activation(wrapped)
         linear = is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1}
         if is_wrapped and not linear and kind not in KERAS_POINTWISE:
             kind = ""
@@ -164,6 +159,13 @@ class _ConfiguredGraph:
             inner=inner,
             sources=sources,
         )
+
+
+def _kind_and_activation(layer: Config) -> tuple[str, str]:
+    """Return the class and the activation of a layer of Keras's own; of others, which may do anything, no class."""
+    if is_own(layer, layer["class_name"]):
+        return layer["class_name"], _activation(settings_of(layer))
+    return "", "linear"
 
 
 def _activation(settings: Config) -> str:

@@ -94,14 +94,26 @@ def places_of_keras_2(config: Config, keys: Iterable[str]) -> dict[LayerPath, st
 
 
 def _numbered(word: str, names: Iterable[str]) -> list[str]:
-    """Return the names that are a word, or a word and a number, in the order of the numbers: dense, dense_2."""
+    """Return the names that are a word, or a word and a number, in the order of the numbers.
+
+    >>> _numbered("dense", ["dense_10", "dense_2", "dense", "dense_net", "conv2d"])
+    ['dense', 'dense_2', 'dense_10']
+    """
     pattern = re.compile(re.escape(word) + r"(?:_(\d+))?")
-    matches = [match for name in names if (match := pattern.fullmatch(name))]
-    return [match[0] for match in sorted(matches, key=lambda match: int(match[1] or 0))]
+    numbers = {}
+    for name in names:
+        match = pattern.fullmatch(name)
+        if match is not None:
+            numbers[name] = int(match[1] or 0)
+    return sorted(numbers, key=numbers.__getitem__)
 
 
 def _snake_case(layer: Config) -> str:
-    """Return the class of a layer, as a file of weights has it: max_pooling2d for MaxPooling2D."""
+    """Return the class of a layer, as a file of weights has it.
+
+    >>> _snake_case({"class_name": "MaxPooling2D"}), _snake_case({"class_name": "TFSMLayer"})
+    ('max_pooling2d', 'tfsm_layer')
+    """
     word = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
     return re.sub("([a-z])([A-Z])", r"\1_\2", word).lower()
 

@@ -115,8 +115,8 @@ class InFile(Place[AdjustedFile]):
         """Raise if the head has no bias and the file cannot hold one."""
         if self.located.add_bias is None:
             kind = self.file.format.name
-            held = f"a {kind} file cannot hold one that the model does not expect"
-            reason = f"{self.facts.where} has no bias to add to, and {held}"
+            cannot = f"a {kind} file cannot hold one that the model does not expect"
+            reason = f"{self.facts.where} has no bias to add to, and {cannot}"
             effect = "(what the head takes, of held-out samples) to put it into the weights"
             raise LevelheadError(
                 f"{reason}; use the rule scales or rescale", advice=Advice("features", None, effect)

@@ -41,7 +41,11 @@ def read_note(path: Path, place: NotePlace) -> dict[str, Any] | None:
 
 
 def encode_note(note: Note) -> bytes:
-    """Return the bytes of a note; none if it is empty."""
+    """Return the bytes of a note; none if it is empty.
+
+    >>> encode_note({"rule": "shift"})
+    b'{"rule": "shift"}\\x11\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\nlevelhead note\\n'
+    """
     if not note:
         return b""
     data = json.dumps(note).encode()

@@ -23,7 +23,15 @@ NEARER = "use a strength nearer to 0, or save it in float32 first"
 
 
 def decode(data: bytes, dtype: str) -> np.ndarray:
-    """Return numbers of a file as float64 or float32; half precision is widened, which is exact."""
+    """Return numbers of a file as float64 or float32; half precision is widened, which is exact.
+
+    Args:
+        data: their bytes, little-endian.
+        dtype: as safetensors calls it, one of HEAD_DTYPES.
+
+    >>> decode(encode(np.array([1.5, -2.0]), "BF16"), "BF16")
+    array([ 1.5, -2. ], dtype=float32)
+    """
     values = np.frombuffer(data, NUMPY_DTYPES[dtype])
     if dtype == "BF16":
         return widen_bfloat16(values)

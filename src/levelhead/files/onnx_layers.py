@@ -131,9 +131,9 @@ def _check_bias(bias: _Constant, axis: int, classes: int, title: str) -> None:
     """Raise if a bias has K numbers along another axis than that of the classes, counted from the last."""
     sizes = bias.shape
     if prod(sizes) == classes > 1 and (len(sizes) < -axis or sizes[axis] != classes):
-        what = f"{bias.name!r}, which is added to {title}, has shape {list(sizes)}"
+        got = f"{bias.name!r}, which is added to {title}, has shape {list(sizes)}"
         expected = f"expected {classes} numbers along the axis of the classes"
-        raise LevelheadError(f"{what}; {expected}")
+        raise LevelheadError(f"{got}; {expected}")
 
 
 def _factors(node: NodeProto) -> tuple[float, float]:
@@ -159,7 +159,7 @@ def _layer_under(graph: Graph, name: str, bias: str) -> NodeProto | None:
     """Return the linear layer that a bias is added to: at once, or cast, or reshaped with its classes last; or None."""
     value, passed = graph.source(name, ("Identity", "Cast", "Reshape"))
     node = graph.makers.get(value)
-    reshapes = [one for one in passed if graph.operator(one) == "Reshape"]
+    reshapes = [step for step in passed if graph.operator(step) == "Reshape"]
     if node is None or graph.operator(node) not in LINEAR:
         return None
     if not set(_cast_types(graph, passed)) <= FLOAT_TYPES:
@@ -170,7 +170,7 @@ def _layer_under(graph: Graph, name: str, bias: str) -> NodeProto | None:
         return None
     # The size of the last axis, where it is known, is the same before and after each reshape.
     values = [value, *(reshape.output[0] for reshape in reshapes)]
-    classes = {graph.shapes.get(one, (0,))[-1] for one in values} - {0}
+    classes = {graph.shapes.get(name, (0,))[-1] for name in values} - {0}
     if len(classes) > 1:
         return None
     # A last axis whose size is not known is that of the classes, if K numbers can be added along it.
@@ -234,16 +234,20 @@ def _not_constant(graph: Graph, name: str, node: NodeProto | None) -> LevelheadE
     operator = "an input"
     if node is not None:
         operator = graph.operator(node)
-    how = "computed, not constant"
+    state = "computed, not constant"
     if "quantize" in operator.lower():
-        how = "quantized"
+        state = "quantized"
     return LevelheadError(
-        f"its weights {name!r} are {how} ({operator}); adjust the model before that"
+        f"its weights {name!r} are {state} ({operator}); adjust the model before that"
     )
 
 
 def _reshaped_to(shape: tuple[int, ...], target: list[int]) -> tuple[int, ...]:
-    """Return the shape that a constant of another shape is given, of which one size may be -1."""
+    """Return the shape that a constant of another shape is given, of which one size may be -1.
+
+    >>> _reshaped_to((10, 512, 1, 1), [10, -1])
+    (10, 512)
+    """
     others = abs(prod(target))  # the product of all sizes but the -1
     sizes = tuple(prod(shape) // others if n == -1 and others else n for n in target)
     if any(n < 1 for n in sizes) or prod(sizes) != prod(shape):

@@ -109,6 +109,12 @@ def layout(
         out: where the model is written.
         changed: the files whose content changes.
         folder: whether the model is a folder of files.
+
+    >>> files = [Path("model.onnx"), Path("model.onnx.data")]
+    >>> layout(files, Path("adjusted.onnx"), changed={files[1]}, folder=False)[files[1]]
+    'adjusted.onnx.data'
+    >>> layout(files, Path("elsewhere/adjusted.onnx"), changed={files[1]}, folder=False)[files[1]]
+    'model.onnx.data'
     """
     main, *others = files
     # A folder keeps the names of its files.

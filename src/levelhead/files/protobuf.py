@@ -245,7 +245,13 @@ def encode_field(number: int, value: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return a base-128 number, lowest seven bits first."""
+    """Return a base-128 number, lowest seven bits first.
+
+    >>> varint(300)  # 2 * 128 + 44
+    b'\\xac\\x02'
+    >>> read_varint(b"\\xac\\x02", 0)
+    (300, 2)
+    """
     low = value & 0x7F
     rest = value >> 7
     if rest:  # a set upper bit says that more follows

@@ -34,6 +34,10 @@ class Span:
         reach: bytes from the first to behind the last number, where they do not lie one after
             another; 0 where they do.
         tag: a byte that stands before each number, as in a list of protobuf.
+
+    >>> kernel = Span("dense/kernel", Path("model.h5"), 4096, "F32", (64, 10), transposed=True)
+    >>> kernel.logical, kernel.nbytes
+    ((10, 64), 2560)
     """
 
     key: str
@@ -101,6 +105,7 @@ class JoinedSpan(Span):
     parts: tuple[Span, ...] = ()
 
     def edits(self, numbers: "bytes | FileRange") -> list[tuple[Path, Edit]]:
+        """Return the edits that put other numbers there, row by row."""
         assert isinstance(numbers, bytes), "joined rows are never too large to be held"
         size = len(numbers) // len(self.parts)
         edits = []
@@ -109,6 +114,7 @@ class JoinedSpan(Span):
         return edits
 
     def bytes(self) -> bytes:
+        """Read the numbers of all rows, one after another."""
         return b"".join(part.bytes() for part in self.parts)
 
 

@@ -250,7 +250,11 @@ class Tensors:
 
 
 def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings or shortcuts."""
+    """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings or shortcuts.
+
+    >>> matrix_shapes({"fc": (10, 64), "conv1": (64, 3, 7, 7), "embed": (1000, 64), "bn": (64,)})
+    {'fc': (10, 64)}
+    """
     matrices = {}
     for layer, shape in shapes.items():
         is_matrix = len(shape) > 1 and all(n == 1 for n in shape[2:])
@@ -260,7 +264,11 @@ def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int,
 
 
 def owner_of(key: str) -> str:
-    """Return the layer a tensor belongs to: its key less what parametrizations, adapters and quantizers append."""
+    """Return the layer a tensor belongs to: its key less what parametrizations, adapters and quantizers append.
+
+    >>> owner_of("head.fc.weight"), owner_of("head.fc.weight_g"), owner_of("head.fc.lora_A.weight")
+    ('head.fc', 'head.fc', 'head.fc')
+    """
     for pattern, _ in NOT_PLAIN:
         key = re.sub(rf"\.({pattern})$", "", key)
     return key.removesuffix(".weight").removesuffix(".kernel").removesuffix(".bias")

@@ -188,7 +188,6 @@ def undo_text(undone: UndoResult) -> str:
     if undone.exact:
         sums = "".join(f"\n  {name}: sha256 {digest}" for name, digest in undone.sha256.items())
         return f"{undone.path} -> {undone.out}: the file that was adjusted, byte for byte{sums}"
-    how = (
-        f"by the recorded numbers, exact only up to rounding (there was no {undone.path}.original)"
-    )
-    return f"{undone.path} -> {undone.out}: {how}"
+    inexact = "by the recorded numbers, exact only up to rounding"
+    reason = f"there was no {undone.path}.original"
+    return f"{undone.path} -> {undone.out}: {inexact} ({reason})"
