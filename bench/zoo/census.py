@@ -37,8 +37,8 @@ from torch import nn
 import levelhead as lh
 from levelhead.support.atomic import write
 
+from .place import judge as judge_place
 from .places import PLACES
-from .places import judge as judge_place
 from .small_models import K, logits, timm_cases, transformers_cases
 
 COUNTS = [4900, 2500, 1600, 900, 400, 100, 25]

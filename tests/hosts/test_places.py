@@ -2,7 +2,8 @@
 
 import pytest
 
-from bench.zoo import places
+from bench.zoo.place import Place, X, as_expected, check_scaled, judge
+from bench.zoo.places import PLACES
 
 pytestmark = [
     pytest.mark.slow,
@@ -10,22 +11,22 @@ pytestmark = [
 ]  # other people's imports, and they take long
 
 
-@pytest.mark.parametrize("place", places.PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_head_is_right_or_refused_as_the_table_says(place, tmp_path):
     if place.library != "none":
         pytest.importorskip(place.library, reason=f"{place.library} is not installed")
-    found = places.judge(place, tmp_path)
-    assert places.as_expected(place, found), found
+    judged = judge(place, tmp_path)
+    assert as_expected(place, judged), judged
 
 
 def test_judge_tells_a_wrong_edit(tmp_path):
     def wrong(folder):
-        places.check_scaled(places.X[:, :3], places.X[:, :3] * [1, 2, 4])
+        check_scaled(X[:, :3], X[:, :3] * [1, 2, 4])
         return ""
 
-    assert places.judge(places.Place("wrong", "none", wrong), tmp_path).verdict == "wrong"
+    assert judge(Place("wrong", "none", wrong), tmp_path).verdict == "wrong"
 
 
 def test_names_are_unique():
-    names = [place.name for place in places.PLACES]
+    names = [place.name for place in PLACES]
     assert len(set(names)) == len(names)
