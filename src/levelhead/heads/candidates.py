@@ -11,21 +11,22 @@ from typing import Protocol, TypeAlias
 
 from ..support.errors import LevelheadError
 
-# How a caller names the head of a model in memory: the path of a layer, the layer itself, or a list of them if
-# several feed one output; None if it is to be found.
+# How a caller names the head of a model in memory: the path of a layer, the layer itself, or a list
+# of them if several feed one output; None if it is to be found.
 LayerChoice: TypeAlias = object
-# An input that a model in memory can be run on: a tensor, a tuple of arguments, a dict of keyword arguments; None if
-# there is none.
+# An input that a model in memory can be run on: a tensor, a tuple of arguments, a dict of keyword
+# arguments; None if there is none.
 Example: TypeAlias = object
 
-# A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize weights.
+# A single number of such a name next to a head multiplies its logits; cosine heads have one, and
+# normalize weights.
 LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
 KNOWN_HEADS = (
     "fc", "classifier", "head", "heads", "score", "classification_head", "out_proj", "logits_proj", "last_linear",
     "linear", "classif", "cls_head", "fc_out", "output", "out", "logits", "class_labels_classifier",
     "roi_heads.box_predictor.cls_score",
 )  # fmt: skip
-# A layer of such a name, or in a block of such a name, leads past others and is added to what those give.
+# A layer of such a name, or in a block of such a name, leads past others, to be added to them.
 SHORTCUT = re.compile(
     r"(downsample|shortcut|skip|residual)_?(conv|connection|proj|layers?|path|branch)?\d*",
     re.IGNORECASE,

@@ -174,9 +174,10 @@ def check_held_out(loader: object) -> None:
     sampler = getattr(loader, "sampler", None)
     kind = type(sampler).__name__
     if kind == "WeightedRandomSampler" or getattr(sampler, "replacement", False):
-        drawn = "the loader draws some samples twice and leaves others out, as those of training data do"
+        drawn = "the loader draws some samples twice and leaves others out"
+        like = "as those of training data do"
         instead = "pass a loader of held-out samples, each once"
-        raise LevelheadError(f"{drawn}; {instead}", parameter="loader")
+        raise LevelheadError(f"{drawn}, {like}; {instead}", parameter="loader")
     if kind != "RandomSampler":
         return
     if getattr(loader, "drop_last", False):
@@ -237,13 +238,12 @@ def _logits_in(output: object) -> Array:
         if logits is output and isinstance(output, tuple | list) and output:
             logits = output[0]
     if not is_torch(logits):
-        keys = ""
+        got = type(output).__name__
         if isinstance(output, Mapping):
-            keys = f" with {', '.join(map(str, output))}"
-        expected = "logits [N, K] from the model, a tuple that begins with them or a dict that has 'logits'"
-        raise LevelheadError(
-            f"expected {expected}, got {type(output).__name__}{keys}", parameter="model"
-        )
+            got = f"{got} with {', '.join(map(str, output))}"
+        expected = "expected logits [N, K] from the model"
+        others = "a tuple that begins with them or a dict that has 'logits'"
+        raise LevelheadError(f"{expected}, {others}, got {got}", parameter="model")
     return logits
 
 

@@ -16,7 +16,7 @@ def evaluating(model: "nn.Module") -> AbstractContextManager[None]:
 @contextmanager
 def in_mode(model: "nn.Module", *, training: bool) -> Iterator[None]:
     """Put a model into training or evaluation mode, and each of its modules back."""
-    # A user may have frozen some modules, such as batch norms: a single flag would not bring them back.
+    # Some modules may be frozen, such as batch norms: a single flag would not bring them back.
     modes = [(module, module.training) for module in model.modules()]
     if training:
         model.train()

@@ -25,8 +25,8 @@ from .candidates import Example, LayerChoice
 from .notes import Note, digests_in, done_text, multiplied, run_all
 from .place import Change, Place
 
-# An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
-# Copies of the layer have it, state dicts do not.
+# An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the
+# last one last. Copies of the layer have it, state dicts do not.
 MARKS = "_levelhead_adjusted"
 
 Layer = TypeVar("Layer")  # what a layer is in the library of the model

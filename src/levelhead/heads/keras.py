@@ -102,7 +102,8 @@ class KerasModel(InMemory[KerasLayer]):
         if getattr(module, "quantization_mode", None):
             return f"it is quantized ({module.quantization_mode}); adjust the float model, then quantize"
         if getattr(module, "lora_enabled", False):
-            return "it has LoRA enabled, whose update would not be scaled; merge it first (save and load the model)"
+            enabled = "it has LoRA enabled, whose update would not be scaled"
+            return f"{enabled}; merge it first (save and load the model)"
         if not type(module).call.__module__.startswith("keras.src."):
             return f"{type(module).__name__} has a call of its own, which may do more than W x + b"
         activation = activation_of(module)

@@ -1,8 +1,9 @@
 """Which layers of a Keras 3 model are its head.
 
-A functional model has a graph, and the head is what the walk from its output back finds (keras_graph.py):
-`_node_of` says what a tensor comes from. A subclassed model has none: there the caller names the
-head or gives an example, on which `moves_outputs` tries each layer, or only one layer fits.
+A functional model has a graph, and the head is what the walk from its output back finds
+(keras_graph.py): `_node_of` says what a tensor comes from. A subclassed model has none: there the
+caller names the head or gives an example, on which `moves_outputs` tries each layer, or only one
+layer fits.
 """
 
 from __future__ import annotations

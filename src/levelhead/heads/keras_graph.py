@@ -22,7 +22,7 @@ from .graph import (
     reshaped,
 )
 
-# Layers of Keras: which are linear, and what may follow a head without undoing the scaling of its columns.
+# Layers of Keras: which are linear, and what may follow a head and keeps the scaling of its columns.
 KERAS_LINEAR = ("Dense", "Conv1D", "Conv2D", "Conv3D")
 KERAS_HARMLESS = (
     "Activation", "Softmax", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "Flatten", "Reshape", "Permute",
@@ -158,7 +158,7 @@ def _linear(
     if node.shape is not None:
         sizes: list[int | None] = list(node.shape)
         if node.kind != "Dense":
-            # Of a convolution of single pixels, those axes that have one stay so; strides change others.
+            # Of a convolution, axes of one pixel stay so; strides change others.
             sizes = [n if n == 1 else None for n in sizes]
         sizes[node.channels] = units
         shape = tuple(sizes)
@@ -234,7 +234,7 @@ def _check_softmax(node: KerasNode[Key, Layer], activation: str, axes: Axes) -> 
         over = [each - len(axes.shape) if each >= 0 else each for each in over]
     if over == [axes.classes]:
         return
-    # A single axis counted from the first may be that of the classes, as the number of axes is not known.
+    # An axis counted from the first may be that of the classes, as it is not known how many there are.
     if axes.classes is not None and len(over) == 1 and over[0] >= 0:
         return
     reason = f"the {activation} of {node.name} follows the head"

@@ -30,12 +30,13 @@ LibraryModel: TypeAlias = (
     Any  # a model of transformers or PEFT, or any other: its config is asked for by getattr
 )
 NOTE_KEY = "levelhead"  # of a config, and so of config.json
-# PEFT warns of what its config does not know, but of a version "0.21.2@levelhead:{...}" it reads what precedes the @.
+# PEFT warns of what its config does not know, but of a version "0.21.2@levelhead:{...}" it reads
+# what precedes the @.
 IN_VERSION = "@levelhead:"
 # The fields of a note that are texts; the others are JSON where only texts can be.
 TEXTS = ("version", "rule", "bias", "sha256")
-# The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the same prefix; those are
-# not a note's.
+# The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the
+# same prefix; those are not a note's.
 NOTE = {
     f"levelhead.{field}": field
     for field in (*TEXTS, "strength", "counts", "head", "scale", "offset", "along", "before")
@@ -238,8 +239,8 @@ def notes_in_files(
 
     Each has the sha256 of the head in its file.
 
-    `levelhead adjust` leaves its note in the file alone; transformers does not keep it when it loads
-    the model, but remembers the folder.
+    `levelhead adjust` leaves its note in the file alone; transformers does not keep it when it
+    loads the model, but remembers the folder.
 
     Args:
         model: of transformers; others have no folder.

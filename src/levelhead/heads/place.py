@@ -23,8 +23,8 @@ from ..support.types import LabelTask
 from ..support.warnings import LevelheadWarning
 from .along import Along
 
-# How it is known that a change of the head arrives in the logits: on an example, by the graph of the model, by its
-# forward as torch traces it, on inputs that the model has for a trial.
+# How it is known that a change of the head arrives in the logits: on an example, by the graph of
+# the model, by its forward as torch traces it, on inputs that the model has for a trial.
 Checked = Literal["example", "graph", "forward", "own inputs"]
 
 

@@ -19,7 +19,7 @@ with naming_what_is_missing():
     from sklearn.frozen import FrozenEstimator
     from sklearn.utils.validation import check_is_fitted
 
-# Which attributes an estimator has depends on its kind and on whether it is fitted; no type says so.
+# Which attributes an estimator has depends on its kind and on whether it is fitted: no type says it.
 Estimator: TypeAlias = Any
 _WRAP_IT = "wrap it in levelhead.hosts.sklearn.AdjustedClassifier, which works on scores"
 

@@ -136,8 +136,8 @@ class Tail:
     def _arrives(self, change: _Change) -> bool | None:
         """Return whether some output of the model changes as the outputs of the head do.
 
-        The first shape on which the rest of the model runs decides. Where a softmax was left out and
-        its results are worked on, an output that changes in another way proves nothing.
+        The first shape on which the rest of the model runs decides. Where a softmax was left out
+        and its results are worked on, an output that changes in another way proves nothing.
         """
         for sizes in self._likely_sizes():
             try:

@@ -15,7 +15,8 @@ from ..support.types import LabelTask
 from .candidates import is_logit_scale
 from .torch_layers import layer_shape, outputs
 
-# What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
+# What may follow a head without undoing the scaling of its rows: nothing learned, nothing that
+# mixes them but softmax.
 HARMLESS_MODULES = (
     nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.Unflatten, nn.Upsample, nn.ReLU, nn.AvgPool1d,
     nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d,
@@ -62,8 +63,8 @@ def check_no_norm_after(model: nn.Module, path: str) -> None:
 def _features_of(norm: nn.Module) -> int | None:
     """Return how many features a norm has one number for; None if it has other shapes.
 
-    BatchNorm has `num_features`, GroupNorm `num_channels`, LayerNorm `normalized_shape`; RMSNorm and
-    PReLU may have only their weight.
+    BatchNorm has `num_features`, GroupNorm `num_channels`, LayerNorm `normalized_shape`; RMSNorm
+    and PReLU may have only their weight.
     """
     weight = norm._parameters.get("weight")
     if weight is not None and not nn.parameter.is_lazy(weight) and weight.ndim == 1:

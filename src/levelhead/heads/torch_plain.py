@@ -29,7 +29,8 @@ def why_not_plain(layer: nn.Module) -> str | None:
     if isinstance(layer, torch.jit.ScriptModule):
         return "it is compiled to TorchScript; adjust the model before that"
     if hasattr(layer, "base_layer") or hasattr(layer, "lora_A"):
-        return "it is wrapped by LoRA, whose update would not be scaled; merge it first (model.merge_and_unload())"
+        wrapped = "it is wrapped by LoRA, whose update would not be scaled"
+        return f"{wrapped}; merge it first (model.merge_and_unload())"
     if any(nn.parameter.is_lazy(p) for p in layer.parameters(recurse=False)):
         return "it is not initialized yet; run the model once"
     reason = _why_quantized(layer) or _why_computed(layer)
@@ -72,15 +73,16 @@ def _why_computed(layer: nn.Module) -> str | None:
     It is computed again before each forward.
     """
     computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
-    # The functions of torch before `parametrize` leave such names: weight_g and weight_v, weight_orig.
+    # torch's functions before `parametrize` leave such names: weight_g, weight_v, weight_orig.
     by_old_functions = any(name.endswith(("_g", "_v", "_orig")) for name in layer._parameters)
     if not computed and not by_old_functions:
         return None
     name = "weight"
     if computed:
         name = computed[0]
-    what = "is parametrized (weight_norm, spectral_norm, pruning or the like) and would be computed again"
-    return f"its {name} {what}; remove the parametrization first"
+    computed_by = "parametrized (weight_norm, spectral_norm, pruning or the like)"
+    reason = f"its {name} is {computed_by} and would be computed again"
+    return f"{reason}; remove the parametrization first"
 
 
 def _why_empty(layer: Editable) -> str | None:

@@ -133,7 +133,7 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
         value = value[_choose_array(path, key, list(value), wanted)]
     else:
         _check_no_key(key)
-    # In an array of texts each takes as much room as the longest; `text_array` refuses far too much.
+    # In an array each text takes as much room as the longest; `text_array` refuses far too much.
     leaves = _leaves(value)
     if any(isinstance(leaf, str) for leaf in leaves):
         text_array([str(leaf) for leaf in leaves])

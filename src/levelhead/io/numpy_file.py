@@ -42,7 +42,7 @@ _BROKEN_HEADER = (
     MemoryError,
     SystemError,
 )
-# What the standard library raises for a damaged archive; OSError is bz2's, and of a place outside the file.
+# What the standard library raises for a damaged archive; OSError is bz2's, or of a place outside it.
 BROKEN_ZIP = (
     BadZipFile,
     zlib.error,
@@ -82,7 +82,8 @@ def read_or_map(
         dtype, shape, order: of the array; "F" is column by column.
         offset: of its first byte.
     """
-    # A mapped file that becomes shorter ends the process. Of a large one, `support.read` checks the size as it goes.
+    # A mapped file that becomes shorter ends the process. Of a large one, `support.read` checks the
+    # size as it goes.
     kind = np.dtype(dtype)
     if math.prod(shape) * kind.itemsize > LARGEST_READ:
         return np.memmap(path, kind, "r", offset, shape, order)

@@ -17,7 +17,8 @@ from ..support.errors import LevelheadError
 
 MOST_LEVELS = 60  # tuples and calls inside one another; a tensor in a checkpoint has about 8
 MOST_PARTS = 1_000_000  # parts of one tuple, counted again wherever one is shared
-# Codecs that turn bytes into bytes, most of them longer: by calling them again and again, a few bytes become gigabytes.
+# Codecs that turn bytes into bytes, most of them longer: by calling them again and again, a few
+# bytes become gigabytes.
 TRANSFORMS = {
     "hex", "hex_codec", "base64", "base_64", "base64_codec", "zip", "zlib", "zlib_codec", "bz2", "bz2_codec",
     "uu", "uu_codec", "quopri", "quoted_printable", "quotedprintable", "quopri_codec",

@@ -18,7 +18,8 @@ from ..support.regular_file import check_regular_file
 Entry: TypeAlias = Any  # of the header, as JSON has it; the format's library checked it
 SHARD_INDEX = ".safetensors.index.json"  # how the name of an index of shards ends
 
-# The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see `widen_bfloat16`.
+# The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see
+# `widen_bfloat16`.
 NUMPY_DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",

@@ -18,7 +18,8 @@ from ..support.errors import LevelheadError
 from ..support.text import is_numeric
 from .table import LABEL_TITLES, Table
 
-# Titles of columns that identify a sample or say what was predicted: they are not logits, if their numbers are whole.
+# Titles of columns that identify a sample or say what was predicted: they are not logits, if their
+# numbers are whole.
 ID_TITLES = re.compile(
     r"(.*[_ .-])?(id|ids|index|idx|uuid|key|pred|preds|prediction|predicted|fold|split|rank)|y_pred|unnamed: ?\d+|"
     r"__index_level_\d+__|(image|img|file|sample|row)([_ ]?(name|path|id|no|number))?|filename|path"

@@ -1,12 +1,12 @@
 """Every threshold of one label, and what each decides: exact, by sorting once.
 
 A label is predicted where ``logit + offset > 0``, which is where the logit is above the threshold
-``-offset``. Only thresholds between two distinct logits decide differently, so m distinct logits have
-m + 1 *cuts*: cut j predicts the label where the logit is one of the j largest distinct ones. Equal logits
-are never separated.
+``-offset``. Only thresholds between two distinct logits decide differently, so m distinct logits
+have m + 1 *cuts*: cut j predicts the label where the logit is one of the j largest distinct ones.
+Equal logits are never separated.
 
-What a cut counts are `Tables` of two classes, the samples without the label and those with it, so every
-`Metric` is a loss of cuts as well.
+What a cut counts are `Tables` of two classes, the samples without the label and those with it, so
+every `Metric` is a loss of cuts as well.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Cuts:
     def edges(self) -> np.ndarray:
         """[m + 2], descending: thresholds of cut j lie from edges[j + 1] to just below edges[j].
 
-        Above all logits and below them, where thresholds have no end, a cut is taken to be as wide as
-        distinct logits are apart on average.
+        Above all logits and below them, where thresholds have no end, a cut is taken to be as wide
+        as distinct logits are apart on average.
         """
         values = self.values
         apart = 1.0

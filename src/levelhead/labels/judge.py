@@ -84,8 +84,8 @@ def judge(
     true = truth[:, usable].astype(np.int64)
     moved = moves_before[every, true, before[:, usable].astype(np.int64)]
     moved = moved - moves_after[every, true, after[:, usable].astype(np.int64)]
-    # A sample counts in all its labels at once, and its labels are alike: its influences are added up
-    # over the labels before they are squared.
+    # A sample counts in all its labels at once, and its labels are alike: its influences are added
+    # up over the labels before they are squared.
     influence = moved.sum(axis=1)
     variance = ((influence - influence.mean()) ** 2).sum()
     # Few samples that agree do not make a label certain: those without it, and those with it, are
@@ -124,8 +124,8 @@ def _count(truth: np.ndarray, decided: np.ndarray, costs: np.ndarray | None) -> 
 def _moves(metric: Metric, tables: Tables, costs: np.ndarray | None) -> np.ndarray:
     """Return what one more sample does to the loss of each label, [K, 2, 2]: true, then decided.
 
-    Two classes have but four kinds of samples, so no slopes are needed. They would not do: Matthews'
-    correlation of a label that is never predicted has none.
+    Two classes have but four kinds of samples, so no slopes are needed. They would not do:
+    Matthews' correlation of a label that is never predicted has none.
     """
     here = metric.loss(tables)
     moves = np.empty((len(here), 2, 2))

@@ -59,17 +59,17 @@ def tune_labels(
     """Choose, for each label of a multi-label model, what to add to its logit.
 
     A label is predicted where ``logit_k + offset_k > 0``. Its metric is computed at every threshold
-    between two of its logits, and the offset is the middle of the best ones. A label is moved whatever
-    its own gain: to leave those in doubt alone did worse on new samples.
+    between two of its logits, and the offset is the middle of the best ones. A label is moved
+    whatever its own gain: to leave those in doubt alone did worse on new samples.
 
     Args:
         logits: [N, K] of samples the model was not trained on, before the sigmoid.
-        labels: [N, K], 1 where a sample has the label, else 0. A label without a positive or without a
-            negative sample is named in a warning and left alone.
+        labels: [N, K], 1 where a sample has the label, else 0. A label without a positive or without
+            a negative sample is named in a warning and left alone.
         counts: training samples that have each label, for the record; None counts those given here.
         metric: of each label, of which the mean is taken: `macro_f1` (the F1 of the positives);
-            `balanced_error`, which takes any number of false alarms for a rare label that is found; or
-            any other name or `Metric`, of two classes: without and with the label.
+            `balanced_error`, which takes any number of false alarms for a rare label that is found;
+            or any other name or `Metric`, of two classes: without and with the label.
         cost: [2, 2] or [K, 2, 2], row true, column predicted: the metric is then the mean cost.
         floors: least recall of the positives: a number for all labels, one for each, or
             {label: recall}.
@@ -152,8 +152,8 @@ def _fit_label(
 ) -> _LabelFit:
     """Choose the offset of one label, on all samples [N] and without each fold.
 
-    A label that is best as it is on all samples is judged by what the folds choose, too: whether it is
-    left alone is a part of the choice.
+    A label that is best as it is on all samples is judged by what the folds choose, too: whether it
+    is left alone is a part of the choice.
     """
     fold = deal(positive.astype(np.int64), rng)
     order = np.argsort(-logits, kind="stable")
