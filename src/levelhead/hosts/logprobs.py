@@ -3,6 +3,10 @@
 Ask for one word, the label, and for the log-probabilities of the tokens it was chosen from. OpenAI's
 servers, vLLM, llama.cpp and others write them into each answer; `read_logprobs` makes scores [N, K]
 of them, which `levelhead.tune` takes as any model's. Nobody needs to know how the model was trained.
+
+1. `_records` yields the answers, of a file or in memory, as dicts.
+2. `_steps` finds the tokens of an answer, with those that each was chosen from, by the first of `FORMS` that fits.
+3. `_score` adds up the probabilities of the tokens that begin each label.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,6 +26,8 @@ from ..support.errors import LevelheadError, visible
 from ..support.logits import log_softmax
 from ..support.warnings import MissingClassWarning, warn
 
+# JSON as a server wrote it: what is in it is found out by trying.
+ServerJson: TypeAlias = Any
 _ASK = "ask for logprobs=True and top_logprobs=20 (n_probs=20 of llama.cpp's /completion)"
 
 
@@ -49,7 +55,7 @@ class LabelScores:
 
 
 def read_logprobs(
-    answers: str | Path | Iterable[Any], names: Sequence[str], *, exact: bool = False
+    answers: str | Path | Iterable[ServerJson], names: Sequence[str], *, exact: bool = False
 ) -> LabelScores:
     """Return scores [N, K] of the labels `names` from the answers of a language model's server.
 
@@ -110,7 +116,7 @@ def _plain(word: str, exact: bool) -> str:
 # ---- Where answers are --------------------------------------------------------------------------
 
 
-def _records(answers: str | Path | Iterable[Any]) -> Iterable[tuple[str, Any]]:
+def _records(answers: str | Path | Iterable[ServerJson]) -> Iterable[tuple[str, ServerJson]]:
     """Return each answer, as dicts and lists, and where it is."""
     if isinstance(answers, str | Path):
         lines = text.read(answers).splitlines()
@@ -121,12 +127,14 @@ def _records(answers: str | Path | Iterable[Any]) -> Iterable[tuple[str, Any]]:
         return
     for i, answer in enumerate(answers):
         place = f"answer {i}"
-        if hasattr(answer, "model_dump"):
+        if hasattr(answer, "model_dump"):  # an object of OpenAI's client
             answer = answer.model_dump()
-        yield place, _parsed(answer, place) if isinstance(answer, str | bytes) else answer
+        if isinstance(answer, str | bytes):
+            answer = _parsed(answer, place)
+        yield place, answer
 
 
-def _parsed(line: str | bytes, place: str) -> Any:
+def _parsed(line: str | bytes, place: str) -> ServerJson:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -136,13 +144,14 @@ def _parsed(line: str | bytes, place: str) -> Any:
 # ---- What answers hold --------------------------------------------------------------------------
 
 
-def _steps(answer: Any, place: str) -> list[Step]:
+def _steps(answer: ServerJson, place: str) -> list[Step]:
     """Return the tokens of an answer, by the first form that fits it."""
     if isinstance(answer, Mapping) and isinstance(answer.get("response"), Mapping):
         answer = answer["response"].get("body", answer["response"])  # a line of a batch
     if not isinstance(answer, Mapping):
         raise LevelheadError(f"{place}: expected an answer as a JSON object, got {answer!r:.60}")
     for form in FORMS:
+        # An answer of another form lacks some key or has something else there.
         try:
             steps = form(answer)
         except (KeyError, TypeError, IndexError, AttributeError, ValueError):
@@ -156,12 +165,12 @@ def _steps(answer: Any, place: str) -> list[Step]:
     raise LevelheadError(f"{place}: expected log-probabilities of tokens, found none; {_ASK}")
 
 
-def _chat(answer: Mapping[str, Any]) -> list[Step]:
+def _chat(answer: Mapping[str, ServerJson]) -> list[Step]:
     """Of /v1/chat/completions: a list of tokens, each with its `top_logprobs`."""
-    return [_step(each) for each in answer["choices"][0]["logprobs"]["content"]]
+    return [_step(token) for token in answer["choices"][0]["logprobs"]["content"]]
 
 
-def _completion(answer: Mapping[str, Any]) -> list[Step]:
+def _completion(answer: Mapping[str, ServerJson]) -> list[Step]:
     """Of /v1/completions: parallel lists, with {token: log-probability} for each token."""
     logprobs = answer["choices"][0]["logprobs"]
     steps = []
@@ -173,23 +182,23 @@ def _completion(answer: Mapping[str, Any]) -> list[Step]:
     return steps
 
 
-def _responses(answer: Mapping[str, Any]) -> list[Step]:
+def _responses(answer: Mapping[str, ServerJson]) -> list[Step]:
     """Of /v1/responses: as in a chat, of each part of each message."""
-    parts = [
-        part
-        for message in answer["output"]
-        if message.get("type") == "message"
-        for part in message["content"]
-    ]
-    return [_step(each) for part in parts for each in part["logprobs"]]
+    steps = []
+    for message in answer["output"]:
+        if message.get("type") != "message":  # such as a reasoning, which has no tokens
+            continue
+        for part in message["content"]:
+            steps += [_step(token) for token in part["logprobs"]]
+    return steps
 
 
-def _llama_cpp(answer: Mapping[str, Any]) -> list[Step]:
+def _llama_cpp(answer: Mapping[str, ServerJson]) -> list[Step]:
     """Of llama.cpp's /completion: as in a chat; of `post_sampling_probs`, probabilities."""
-    return [_step(each) for each in answer["completion_probabilities"]]
+    return [_step(token) for token in answer["completion_probabilities"]]
 
 
-FORMS: tuple[Callable[[Mapping[str, Any]], list[Step]], ...] = (
+FORMS: tuple[Callable[[Mapping[str, ServerJson]], list[Step]], ...] = (
     _chat,
     _completion,
     _responses,
@@ -197,20 +206,21 @@ FORMS: tuple[Callable[[Mapping[str, Any]], list[Step]], ...] = (
 )
 
 
-def _step(each: Mapping[str, Any]) -> Step:
+def _step(written: Mapping[str, ServerJson]) -> Step:
     """Return a token and those it was chosen from, of which it is one."""
-    listed_tokens = each.get("top_logprobs")
+    listed_tokens = written.get("top_logprobs")
     if listed_tokens is None:
-        listed_tokens = each["top_probs"]
-    choices: dict[str, float] = {each["token"]: _logprob(each)}
+        listed_tokens = written["top_probs"]
+    choices: dict[str, float] = {written["token"]: _logprob(written)}
     for other in listed_tokens:
         # Tokens of different numbers may be written alike: the likeliest is meant.
         best = choices.get(other["token"], -math.inf)
         choices[other["token"]] = max(best, _logprob(other))
-    return Step(each["token"], choices)
+    return Step(written["token"], choices)
 
 
-def _logprob(token: Mapping[str, Any]) -> float:
+def _logprob(token: Mapping[str, ServerJson]) -> float:
+    """Return the log-probability of a token; llama.cpp writes probabilities after sampling, which may be 0."""
     if "logprob" in token:
         return float(token["logprob"])
     return math.log(max(float(token["prob"]), 1e-300))
@@ -222,14 +232,19 @@ def _logprob(token: Mapping[str, Any]) -> float:
 def _score(
     steps: Sequence[Step], labels: Sequence[str], exact: bool
 ) -> tuple[list[float], list[bool]]:
-    """Return the log-probability of each label, and whether it is listed."""
+    """Return the log-probability of each label, and whether it is listed.
+
+    Only what the model wrote is known beyond its first token: the tokens that might have followed
+    another one are not. So the answer is followed as long as what is written begins several labels
+    ("un" of unhappy and unsure), and all other tokens are counted where they stand.
+    """
     whole = "".join(step.token for step in steps)
-    possible = range(len(labels))
+    possible = range(len(labels))  # labels that what is written so far begins
     fitting = _labels_begun(whole, labels, possible, exact)
     scores = [-math.inf] * len(labels)
     most = [0.0] * len(labels)  # that a label which is not listed can have
     written = ""
-    so_far = 0.0
+    so_far = 0.0  # the log-probability of what is written so far
     for i, step in enumerate(steps):
         for k in possible:
             most[k] = so_far + _most_left(step)
@@ -245,17 +260,21 @@ def _score(
                 if len(begun) > 1:
                     undecided = begun
                     continue
+            # A token that begins several labels, and after which nothing is known, is shared.
             for k in begun:
                 share = so_far + logprob - math.log(len(begun))
                 scores[k] = float(np.logaddexp(scores[k], share))
         if not undecided:
             break
+        # The written token begins several labels: the next one decides among these.
         written += step.token
         so_far += step.choices[step.token]
         possible = undecided
     is_listed = [score > -math.inf for score in scores]
-    filled = [scores[k] if known else most[k] for k, known in enumerate(is_listed)]
-    return filled, is_listed
+    for k, known in enumerate(is_listed):
+        if not known:
+            scores[k] = most[k]
+    return scores, is_listed
 
 
 def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int], exact: bool) -> list[int]:

@@ -1,10 +1,15 @@
-"""Any function that gives scores, with them adjusted: native boosters, ONNX sessions, services."""
+"""Any function that gives scores, with them adjusted: native boosters, ONNX sessions, services.
 
-from collections.abc import Callable, Sequence
+A prediction takes three steps: `_scores` calls the function and checks what it gives, [N, K]; `Tuned.apply` adjusts
+that; the largest is the class. Of one column, the second of two classes, the first is made.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.class_names import listed
 from ..core.counts import Counts
@@ -18,8 +23,11 @@ from ..support.arrays import Array
 from ..support.errors import LevelheadError, check_choice
 from ..support.logits import log_softmax, looks_like_probabilities
 from ..support.types import Kind
-from ._labels import by_name, counts_by_name, encode_labels, names_of
+from ._labels import ClassLabels, by_name, counts_by_name, encode_labels, names_of
 
+# Whatever the function takes, and a model with `predict_proba`: nothing else is known of either.
+FunctionInputs: TypeAlias = Any
+Predictor: TypeAlias = Any
 _CERTAIN = 20  # rows that all sum to 1, from which on they are probabilities and no accident
 
 
@@ -52,10 +60,10 @@ class AdjustedPredictor:
 
     def __init__(
         self,
-        predict: Callable[[Any], Any] | Any,
+        predict: Callable[[FunctionInputs], ArrayLike] | Predictor,
         tuned: Tuned | str | Path | None = None,
         *,
-        classes: Sequence[Any] | None = None,
+        classes: ClassLabels | None = None,
         kind: Kind | None = None,
     ) -> None:
         if kind is not None:
@@ -98,8 +106,8 @@ class AdjustedPredictor:
 
     def fit(
         self,
-        X: Any,
-        y: Any,
+        X: FunctionInputs,
+        y: ArrayLike,
         *,
         counts: Counts | None = None,
         metric: str | Metric | Goal = "balanced_error",
@@ -138,19 +146,19 @@ class AdjustedPredictor:
         )
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: FunctionInputs) -> np.ndarray:
         """Return the adjusted scores, [N, K]; of a single row [K] that the function gives, [K]."""
         tuned = self._tuned()
         return np.asarray(tuned.apply(self._scores(X, tuned.classes)))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: FunctionInputs) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""
         best = self.decision_function(X).argmax(axis=-1)
         if self.classes is None:
             return best
         return np.asarray(self.classes)[best]
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: FunctionInputs) -> np.ndarray:
         """Return the softmax of the adjusted scores, over the temperature if one is known, [N, K]."""
         scores = self.decision_function(X)
         temperature = self._tuned().temperature or 1.0
@@ -162,8 +170,13 @@ class AdjustedPredictor:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         return self.tuned_
 
-    def _scores(self, X: Any, tuned_classes: int | None) -> np.ndarray:
-        """Return what the function gives, [N, K]: [N] is of the second of two classes."""
+    def _scores(self, X: FunctionInputs, tuned_classes: int | None) -> np.ndarray:
+        """Return what the function gives, [N, K]: [N] is of the second of two classes.
+
+        Args:
+            X: what the function takes.
+            tuned_classes: K of what was tuned; None if it is still to be.
+        """
         values = np.asarray(self._scores_of(X))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -193,16 +206,17 @@ class AdjustedPredictor:
             raise LevelheadError(f"{reason}; give the function of the scores before the softmax")
 
 
-def _classes_of(model: Any, given: Sequence[Any] | None) -> Sequence[Any] | None:
+def _classes_of(model: Predictor, classes: ClassLabels | None) -> ClassLabels | None:
     """Return the labels that a model knows, in the order of its columns, or those given."""
-    own = getattr(model, "classes_", None)
-    if own is None or np.ndim(own) != 1:
-        return given
-    if given is None:
-        return own
-    known = names_of(own)
-    named = names_of(given)
-    if named != known and sorted(named) == sorted(known):
-        order = f"{type(model).__name__} has them in another order ({listed(known)})"
+    of_model = getattr(model, "classes_", None)
+    if of_model is None or np.ndim(of_model) != 1:
+        return classes
+    if classes is None:
+        return of_model
+    # Other names for the same columns are fine; the same names in another order are a mistake.
+    names = names_of(classes)
+    names_in_model = names_of(of_model)
+    if names != names_in_model and sorted(names) == sorted(names_in_model):
+        order = f"{type(model).__name__} has them in another order ({listed(names_in_model)})"
         raise LevelheadError(f"{order}; leave them out", parameter="classes")
-    return given
+    return classes

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias, cast
+from typing import ClassVar, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -392,12 +392,12 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
             check_is_fitted(self.estimator, "classes_", msg="cv 'prefit' needs a fitted estimator")
             return [(None, np.arange(_num_samples(X)))]
         if isinstance(self.cv, Real) and not isinstance(self.cv, Integral):
-            splitter: Any = StratifiedShuffleSplit(
-                1, test_size=cast(Any, self.cv), random_state=self.random_state
-            )
+            share = float(self.cv)
+            splitter = StratifiedShuffleSplit(1, test_size=share, random_state=self.random_state)
         else:
-            splitter = check_cv(cast(Any, self.cv), y, classifier=True)
-        splits = list(splitter.split(X, y, **params))
+            # scikit-learn's hints say that it takes a number alone.
+            splitter = cast(Splitter, check_cv(self.cv, y, classifier=True))  # type: ignore[arg-type]
+        splits: list[Split] = list(splitter.split(X, y, **params))  # type: ignore[arg-type]
         if not self.refit and len(splits) > 1:
             which = f"the {len(splits)} splits of cv, got False"
             only = "only the model of a single split can be kept"
