@@ -98,7 +98,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         (
             ["adjust", "old.json", "--tuned", "m.safetensors", "-o", "o.safetensors"],
-            "old.json is no model; give the model first: levelhead adjust m.safetensors --tuned old.json",
+            "old.json is not a model; give the model first: levelhead adjust m.safetensors --tuned old.json",
         ),
         (
             [*ADJUST, "--tuned", "old.json"],
@@ -170,7 +170,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ([*TUNE, "--logits", "pickle.npy"], "pickle.npy: not an .npy file"),
         (
             [*TUNE, "--logits", "d.npy"],
-            "--labels: expected none with a folder of logits, got Y.npy",
+            "--labels: each file of a folder holds its own labels; leave it out",
         ),
         ([*TUNE, "--counts", "word.txt"], "word.txt: expected a number, got 'two'"),
         (

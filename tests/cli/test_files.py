@@ -183,7 +183,7 @@ BAD = {
     ),
     "a choice and a rule": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--tuned", "t.json"),
-        "--rule: t.json says it; leave it out",
+        "--rule: t.json has it already; leave it out",
     ),
     "a strength of a rule that has none": (
         rescale(rule="offsets"),

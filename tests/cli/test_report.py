@@ -180,7 +180,7 @@ def test_titles_and_the_models_file_are_shown(files, levelhead):
             ["none.npy", "--counts", "C.json"],
             "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]",
         ),
-        (["tuned.json", "--rule", "shift"], "--rule: expected none where the choice is given"),
+        (["tuned.json", "--rule", "shift"], "--rule: the choice is made already, in a tuned.json"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):

@@ -124,7 +124,7 @@ def test_the_command_line_takes_it(levelhead, model, tmp_path):
     swapped = run(
         levelhead, "adjust", tmp_path / "tuned.json", "--tuned", model, "-o", out, status=2
     )
-    assert "is no model; give the model first" in swapped
+    assert "is not a model; give the model first" in swapped
     other = run(levelhead, "adjust", model, "--rule", "shift", "--strength", "1", "--counts", "4,3,2,1",
                 "-o", tmp_path / "out.bin", status=2)  # fmt: skip
     assert f"expected an output that ends in {SUFFIX}" in other

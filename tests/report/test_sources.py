@@ -89,9 +89,9 @@ def test_a_tuned_file_brings_its_tables_and_finds_its_samples(here, monkeypatch)
 
 
 def test_a_rule_next_to_a_choice_is_refused(here):
-    with pytest.raises(lh.LevelheadError, match="rule: expected none where the choice is given"):
+    with pytest.raises(lh.LevelheadError, match="rule: the choice is made already"):
         of_file("test.npz", tuned=Path("tuned.json"), rule="shift")
-    with pytest.raises(lh.LevelheadError, match="metric: expected none"):
+    with pytest.raises(lh.LevelheadError, match="metric: the choice is made already"):
         of_file("tuned.json", metric="error")
 
 

@@ -84,7 +84,7 @@ def apply(
 def check_calibrated(tuned: Tuned, path: Path, out: Path | None) -> None:
     """Raise LevelheadError unless there is a file for probabilities, and a temperature to make them."""
     if out is None:
-        raise LevelheadError("expected a file to write them into: -o", parameter="proba")
+        raise LevelheadError("this needs a file for the probabilities; add -o", parameter="proba")
     if tuned.temperature is None:
         reason = f"{path} has no temperature: only labels can tell what is calibrated"
         raise LevelheadError(f"{reason}; tune with labels", parameter="proba")

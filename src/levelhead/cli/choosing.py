@@ -168,7 +168,7 @@ def choose_on_folder(inputs: Inputs, request: Request) -> Choice:
     from ..io.samples_file import read
 
     in_one_file = "this needs all logits in one file"
-    refuse("expected none with a folder of logits, got {}", labels=inputs.labels)
+    refuse("each file of a folder holds its own labels; leave it out", labels=inputs.labels)
     refuse(in_one_file, training=request.training, unlabelled=request.unlabelled)
     if request.target == ESTIMATE:
         raise LevelheadError(in_one_file, parameter="target")

@@ -134,7 +134,7 @@ def adjust(
     if tuned is None:
         choice = rule_to_apply(rule, strength)
     else:
-        refuse(f"{tuned} says it; leave it out", rule=rule, strength=strength, counts=counts)
+        refuse(f"{tuned} has it already; leave it out", rule=rule, strength=strength, counts=counts)
         check_order(model, tuned)
         choice = read_choice(tuned, anyway=anyway)
     with copy_progress(model) as bar:
@@ -176,7 +176,7 @@ def check_order(model: Path, tuned: Path) -> None:
 
     if tuned.name.endswith(model_suffixes()) and model.suffix == ".json" != tuned.suffix:
         swapped = f"levelhead adjust {tuned} --tuned {model}"
-        raise LevelheadError(f"{model} is no model; give the model first: {swapped}")
+        raise LevelheadError(f"{model} is not a model; give the model first: {swapped}")
 
 
 @app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))

@@ -77,10 +77,10 @@ def with_background(samples: SamplesRead, background: str | None) -> Counts | No
 
 
 def refuse(reason: str, **options: object) -> None:
-    """Raise LevelheadError for the first of these options that was given; {} in the reason is its value."""
+    """Raise LevelheadError for the first of these options that was given."""
     for name, value in options.items():
         if value is not None:
-            raise LevelheadError(reason.replace("{}", str(value)), parameter=name)
+            raise LevelheadError(reason, parameter=name)
 
 
 def read_training_counts(source: Path | None) -> Counts | None:

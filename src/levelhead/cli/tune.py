@@ -141,7 +141,7 @@ def tune(
 
             metric = DEFAULT_METRIC
     elif logits.is_dir():
-        refuse("expected none with a folder of logits, got {}", report=report)
+        refuse("a page needs all logits in one file; leave it out", report=report)
     request = Request(
         goal=read_goal(metric, cost, floor or ()),
         rule=rule_with(rule, norms=read_array(norms, "norms")),

@@ -57,7 +57,7 @@ def of_file(
     if choice is not None or place.suffix == ".json":
         for parameter, value in (("rule", rule), ("metric", metric)):
             if value is not None:
-                reason = "expected none where the choice is given, got one; leave it out"
+                reason = "the choice is made already, in a tuned.json; leave it out"
                 raise LevelheadError(reason, parameter=parameter)
     if place.is_dir():
         subject = of_run(place, tuned=choice, rule=rule)
