@@ -12,7 +12,6 @@ from math import prod
 from pathlib import Path
 
 from ..heads.candidates import list_layers
-from ..heads.graph import Linear
 from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.types import LabelTask
 from .find import NoHead
@@ -22,12 +21,12 @@ from .onnx_classifier import classifier_layer
 from .onnx_edits import add_bias, complete
 from .onnx_file import check_model, note_of, read_graph, span_of, stamps_of
 from .onnx_graph import CLASSIFIER, Graph
-from .onnx_layers import LinearNode
+from .onnx_layers import LinearNode, OnnxHead
 from .onnx_walk import COMPETING, Undecided, heads_of, named_layers
 from .spans import LayerSpans, join_rows
 from .tensors import several_heads
 
-Heads = list[Linear[str, LinearNode]]  # the layers that feed one output
+Heads = list[OnnxHead]  # the layers that feed one output
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:

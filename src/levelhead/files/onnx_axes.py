@@ -34,7 +34,11 @@ PLACES = Advice("head", None, "to name the layer, with a count for each of its r
 
 
 def class_axis(graph: Graph, value: str) -> int | None:
-    """Return which axis of a value has one entry per class; None if that is not known, or MIXED if none has."""
+    """Return which axis of a value has one entry per class; None if that is not known, or MIXED if none has.
+
+    Logits [N, K] have it at 1, and so have maps [N, K, H, W]; a Transpose to [N, H, W, K] moves it
+    to 3, and a Flatten of such a map mixes it with the places.
+    """
     node = graph.makers.get(value)
     if node is None or value not in graph.shapes:
         return None

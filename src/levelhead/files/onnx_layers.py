@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..heads.graph import Linear
 from ..support.errors import LevelheadError
@@ -74,7 +74,11 @@ class LinearNode:
         return self.shape[-1 if self.transposed else 0]
 
 
-def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> Linear[str, LinearNode]:
+# A layer that an output comes from, with what the graph does to its outputs; its key is the name of its weight.
+OnnxHead: TypeAlias = Linear[str, LinearNode]
+
+
+def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> OnnxHead:
     """Return the layer that a Gemm, MatMul or Conv is, with what is added to it as its bias.
 
     Args:
@@ -109,7 +113,7 @@ def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> Linear[str
         classes = weight.shape[-1 if transposed else 0]
         _check_bias(constant, axis, classes, title)
     layer = LinearNode(node, weight.name, bias, transposed, weight.shape)
-    return Linear(weight.name, layer, plain=_factors(node) == (1, 1))
+    return OnnxHead(weight.name, layer, plain=_factors(node) == (1, 1))
 
 
 def _check_weight(node: NodeProto, operator: str, title: str, weight: _Constant) -> None:
@@ -143,7 +147,7 @@ def _factors(node: NodeProto) -> tuple[float, float]:
     return (1 if alpha is None else alpha.f, 1 if beta is None else beta.f)
 
 
-def biased_layer(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | None:
+def biased_layer(graph: Graph, node: NodeProto) -> OnnxHead | None:
     """Return the layer that an Add completes by its bias; None if it adds something else."""
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = graph.moving(node)

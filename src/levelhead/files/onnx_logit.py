@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..heads.graph import Linear
 from .onnx_axes import MIXED, class_axis, picked_axes
 from .onnx_graph import CLASSIFIER, EXTRACTOR, Graph, attribute_of, integer_attribute
-from .onnx_layers import LinearNode
+from .onnx_layers import LinearNode, OnnxHead
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -105,9 +104,7 @@ def _is_binary(node: NodeProto) -> bool:
     return labels == 2 and keeps_order
 
 
-def layer_of_rows(
-    graph: Graph, node: NodeProto, layers: list[list[Linear[str, LinearNode]]]
-) -> Linear[str, LinearNode] | None:
+def layer_of_rows(graph: Graph, node: NodeProto, layers: list[list[OnnxHead]]) -> OnnxHead | None:
     """Return the layer that several of one row each make together, if a Concat has one for each class; or None.
 
     Args:
@@ -128,13 +125,13 @@ def layer_of_rows(
     follows = ("Sigmoid",) if sigmoids == {True} else ()
     first, *others = singles
     if not others:
-        return Linear(first.key, first.layer, follows)
+        return OnnxHead(first.key, first.layer, follows)
     rows = tuple(single.layer for single in singles)
     layer = LinearNode(node, first.layer.weight, first.layer.bias, False, rows=rows)
-    return Linear(layer.key, layer, follows)
+    return OnnxHead(layer.key, layer, follows)
 
 
-def _is_one_row(graph: Graph, value: str, head: Linear[str, LinearNode]) -> bool:
+def _is_one_row(graph: Graph, value: str, head: OnnxHead) -> bool:
     """Return whether a value is one column: the score of a layer of one row, as it is or as a sigmoid."""
     if not head.plain or head.layer.rows or head.layer.bias is None:
         return False

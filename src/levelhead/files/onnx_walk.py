@@ -13,7 +13,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..heads.graph import Linear, Passes, layers_behind
+from ..heads.graph import Passes, layers_behind
 from ..support.errors import Advice, LevelheadError
 from .onnx_axes import (
     MIXED,
@@ -35,7 +35,7 @@ from .onnx_graph import (
     input_of,
     integer_attribute,
 )
-from .onnx_layers import LinearNode, biased_layer, classifier_key, linear_layer
+from .onnx_layers import LinearNode, OnnxHead, biased_layer, classifier_key, linear_layer
 from .onnx_logit import layer_of_rows, two_scores_of
 from .onnx_patterns import (
     divided_by_its_sum,
@@ -68,7 +68,7 @@ class Undecided(LevelheadError):
         super().__init__(message, advice=NAME_SCORING_LAYER)
 
 
-def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
+def heads_of(graph: Graph, value: str) -> list[OnnxHead]:
     """Return the linear layers whose outputs become this value."""
     heads = []
     for head in layers_behind(value, partial(_maker_of, graph), graph.walked).values():
@@ -82,12 +82,16 @@ def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
     return heads
 
 
-def named_layers(
-    graph: Graph, names: list[str], outputs: list[str]
-) -> list[Linear[str, LinearNode]] | None:
-    """Return the layers of these names, if all are there and come before one of the outputs."""
+def named_layers(graph: Graph, names: list[str], outputs: list[str]) -> list[OnnxHead] | None:
+    """Return the layers of these names, if all are there and come before one of the outputs; else None.
+
+    Args:
+        graph: the model.
+        names: of layers, weights or nodes.
+        outputs: those whose head could not be told by what follows it.
+    """
     before = _values_before(graph, outputs)
-    by_name: dict[str, Linear[str, LinearNode]] = {}
+    by_name: dict[str, OnnxHead] = {}
     for node in graph.model.graph.node:
         operator = graph.operator(node)
         if operator not in (*LINEAR, "Add", CLASSIFIER) or not before.issuperset(node.output[:1]):
@@ -122,7 +126,7 @@ def _values_before(graph: Graph, outputs: list[str]) -> set[str]:
     return seen
 
 
-def classifier(graph: Graph, node: NodeProto) -> Linear[str, LinearNode]:
+def classifier(graph: Graph, node: NodeProto) -> OnnxHead:
     """Return the layer that a LinearClassifier is; its label is that of the largest score."""
     key = classifier_key(graph, node)
     layer = LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False)
@@ -130,10 +134,10 @@ def classifier(graph: Graph, node: NodeProto) -> Linear[str, LinearNode]:
     transform = attribute_of(node, "post_transform")
     if transform is not None and transform.s == b"LOGISTIC":
         follows = ("Sigmoid", "ArgMax")
-    return Linear(layer.weight, layer, follows)
+    return OnnxHead(layer.weight, layer, follows)
 
 
-def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
+def _maker_of(graph: Graph, value: str) -> OnnxHead | Passes:
     """Return what makes a value; raise LevelheadError if that is neither linear nor may follow a head."""
     node = graph.makers.get(value)
     if node is None:
@@ -205,10 +209,12 @@ def _check_mean(graph: Graph, node: NodeProto, follows: str) -> None:
     axes = reduced_axes(graph, node)
     rank = graph.rank(source)
     classes = class_axis(graph, source)
-    known = axes and rank and classes not in (None, MIXED)
-    over_classes = known and classes in [axis % rank for axis in axes]
-    if known and not over_classes:
+    # Negative axes count from the last one, so that they need the rank.
+    is_known = axes and rank and classes not in (None, MIXED)
+    over_classes = is_known and classes in [axis % rank for axis in axes]
+    if is_known and not over_classes:
         return
+    # A layer of one row is one class: a mean over others of its kind may be an ensemble.
     if any(head.layer.classes != 1 for head in heads_of(graph, source)):
         if over_classes:
             raise LevelheadError(f"{follows}, and its mean is over the classes")
@@ -232,8 +238,8 @@ def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
     operator = graph.operator(node)
     source = input_of(node)
     follows = f"{operator} {node.name!r} follows the head"
+    # The labels of the classes are looked up by their index.
     if graph.is_constant(source) and operator in ("Gather", EXTRACTOR):
-        # The labels of the classes, by their index.
         indices = input_of(node, 1)
         if not _is_decided(graph, indices):
             raise Undecided(f"{follows}, and picks by something else than the largest score")
@@ -241,12 +247,14 @@ def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
     logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
     if logit is not None:
         return Passes([logit])
+    # Behind the softmax, whatever is picked, such as the score of one class, was compared with the others before.
     if _is_decided(graph, source):
         return Passes([source])
     if operator == "Transpose":
         if class_axis(graph, value) in (None, MIXED):
             raise Undecided(f"{follows}, and where it puts the classes is not known")
         return Passes([source])
+    # Some samples or pixels may be picked, and no classes.
     axes = picked_axes(graph, node)
     rank = graph.rank(source)
     classes = class_axis(graph, source)
@@ -267,7 +275,7 @@ def _is_decided(graph: Graph, value: str) -> bool:
     return all({*head.follows} & {*COMPETING} for head in heads_of(graph, value))
 
 
-def _concat(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | Passes:
+def _concat(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
     """Return the head that a Concat makes: of one row for each class, or the two scores of one logit."""
     logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
     if logit is not None:
@@ -278,7 +286,7 @@ def _concat(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | Passes:
     raise Undecided(f"comes from Concat {node.name!r}, of values that are not one for each class")
 
 
-def _sum(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | Passes:
+def _sum(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
     """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
     first = input_of(node)
     operator = graph.operator(node)
@@ -287,6 +295,7 @@ def _sum(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | Passes:
         return layer
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = graph.moving(node)
+    # Heads that are added up, or a head times one number: what is added to a bias is scaled on the way.
     added = operator in ("Add", "Sum", "Mean") and not fixed
     constant = None
     if len(fixed) == 1:
