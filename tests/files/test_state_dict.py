@@ -1,6 +1,8 @@
 import pickle
+import re
 import zipfile
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,11 +153,7 @@ REFUSED = {
         lambda path: torch.save({"fc.weight": Bomb()}, path),
         "would run its code",
     ),
-    "a plain pickle": (write_pickle, "a pickle or torch's format before 1.6"),
-    "the old format": (
-        lambda path: torch.save(weights(), path, _use_new_zipfile_serialization=False),
-        "a pickle or torch's format before 1.6",
-    ),
+    "a plain pickle": (write_pickle, "a pickle, which may hold code"),
     "TorchScript": (write_torchscript, "a TorchScript or export archive"),
     "no tensors": (lambda path: torch.save({"a": 1}, path), "holds no state dict of tensors"),
     "a list": (lambda path: torch.save([torch.ones(3, 8)], path), "holds no state dict of tensors"),
@@ -176,6 +174,16 @@ def test_a_file_that_is_not_a_state_dict_is_refused_and_none_of_its_code_run(
     with pytest.raises(ValueError, match=rf"m\.pt: .*{reason}.*save model\.state_dict\(\)"):
         READER.find(tmp_path / "m.pt")
     assert capsys.readouterr().out == ""
+
+
+def test_the_old_format_of_torch_is_refused_with_the_line_that_converts_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(weights(), "m.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(ValueError, match=r"^m\.pt: torch's format before 1\.6") as refused:
+        READER.find(Path("m.pt"))
+    line = re.search(r"torch\.save\(.*\)(?= in Python)", str(refused.value))
+    exec(line[0], {"torch": torch})
+    assert READER.find(Path("new-m.pt")).keys == ("fc",)
 
 
 def test_a_file_cut_in_its_middle_is_refused(tmp_path):

@@ -24,6 +24,8 @@ from .checkpoint_data import STAND_INS
 from .zip import Archive
 
 HOW_TO_SAVE = "save model.state_dict() with torch.save"
+# How torch's files began before they were zip archives: a pickle of the number 0x1950a86a20f9469cfc6c.
+OLD_TORCH = bytes.fromhex("80028a0a6cfc9c46f9206aa850192e")
 
 
 class Checkpoint(NamedTuple):
@@ -39,10 +41,16 @@ def open_checkpoint(path: Path) -> Archive:
     try:
         archive = Archive(path)
     except BadZipFile as error:
+        beginning = bytes_at(path, 0, len(OLD_TORCH))
+        if beginning == OLD_TORCH:
+            old, new = str(path), str(path.with_name(f"new-{path.name}"))
+            again = f"torch.save(torch.load({old!r}, weights_only=True), {new!r})"
+            reason = f"torch's format before 1.6; save it again, as by {again}"
+            raise LevelheadError(f"{path}: {reason} in Python, which runs no code") from None
         reason = f"cut short, or not a state dict ({error})"
         # How a pickle of protocols 2 to 5 begins.
-        if bytes_at(path, 0, 2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-            reason = "a pickle or torch's format before 1.6"
+        if beginning[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+            reason = "a pickle, which may hold code"
         raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}") from None
     for name in archive.by_name:
         if name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name:
