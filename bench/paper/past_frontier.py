@@ -27,7 +27,7 @@ from .rule_epochs import make_job
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from levelhead_lab.fast.pack import Job
+    from levelhead_lab.fast.job import Job
     from levelhead_lab.lab.data import Data
     from levelhead_lab.lab.nets import Net
 

@@ -28,7 +28,7 @@ import torch
 
 from levelhead.core.gamma_path import gamma_path
 from levelhead_lab.fast import conv_norm, fit_many, stacked
-from levelhead_lab.fast.pack import Job
+from levelhead_lab.fast.job import Job
 from levelhead_lab.fast.precision import PRECISIONS
 from levelhead_lab.lab import data, load, nets
 from levelhead_lab.lab.preprocess import Preprocess, features

@@ -19,7 +19,7 @@ from levelhead_lab.paper.post_hoc import RESCALE_STRENGTHS
 from levelhead_lab.runs.spec import Spec
 
 if TYPE_CHECKING:
-    from levelhead_lab.fast.pack import Job
+    from levelhead_lab.fast.job import Job
     from levelhead_lab.lab.data import Data
     from levelhead_lab.lab.recipe import Recipe
 
@@ -97,7 +97,7 @@ def measure_epochs(
 
 def make_job(spec: Spec, data: "Data", recipe: "Recipe") -> "Job":
     """Return the training of a spec from its first step, by this recipe."""
-    from levelhead_lab.fast.pack import Job
+    from levelhead_lab.fast.job import Job
     from levelhead_lab.lab import nets
 
     method = spec.resolve_method()

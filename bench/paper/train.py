@@ -26,7 +26,8 @@ import numpy as np
 import torch
 
 from levelhead_lab.fast import fit_many
-from levelhead_lab.fast.pack import Job, Pack
+from levelhead_lab.fast.job import Job
+from levelhead_lab.fast.pack import Pack
 from levelhead_lab.lab import data, load, nets, preprocess, recipe
 from levelhead_lab.methods import METHODS
 

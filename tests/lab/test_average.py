@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from levelhead_lab.fast.fit_many import fit_many
-from levelhead_lab.fast.pack import Job
+from levelhead_lab.fast.job import Job
 from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
 from levelhead_lab.methods import METHODS
 from levelhead_lab.runs import checkpoint

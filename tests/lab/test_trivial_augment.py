@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from levelhead_lab.fast import pack
 from levelhead_lab.fast.fit_many import fit_many
+from levelhead_lab.fast.job import Job
 from levelhead_lab.lab import data, load, nets, train
 from levelhead_lab.lab.data import Data, Split
 from levelhead_lab.lab.epoch_plan import draw_plan
@@ -239,7 +240,7 @@ def test_the_fast_engine_equals_the_plain_loop_under_the_recipe(slots, monkeypat
     how = replace(find_recipe("frontier").stretched_to(3), batch=32, cutout=4, lr=0.02)
     names = ["baseline", "wvn", "balanced-softmax"]
     jobs = [
-        pack.Job(
+        Job(
             nets.build(
                 "digits", 10, head=METHODS[name].head, shape=digits.shape, seed=seed
             ).double(),

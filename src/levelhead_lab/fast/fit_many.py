@@ -27,14 +27,14 @@ from ..lab.data import Split
 from ..lab.epoch_plan import draw_plan
 from ..lab.preprocess import has_kernels
 from ..lab.train import State, divergence, stages
-from .pack import Job, Pack
+from .job import Job
+from .pack import Pack
 from .precision import Precision, find_precision
 from .stacked import most_stacked
 
-OnJobEpoch = Callable[[int, dict[str, Any]], None]
-OnJobBatch = Callable[
-    [int, int, int, int], None
-]  # the job's position, and what `train.OnBatch` gets
+# Each is called with the job's position first.
+OnJobEpoch = Callable[[int, dict[str, Any]], None]  # the epoch's record
+OnJobBatch = Callable[[int, int, int, int], None]  # what `train.OnBatch` gets
 OnJobState = Callable[[int, State], object]
 
 
@@ -51,34 +51,49 @@ def _cudnn_benchmark() -> Iterator[None]:
 
 @_cudnn_benchmark()
 def fit_many(
-    jobs: Sequence[Job],  # those with the same data, recipe and epoch length are stacked
+    jobs: Sequence[Job],
     *,
-    slots: int = 8,  # runs that share the device
+    slots: int = 8,
     device: str | torch.device = "cuda",
-    dtype: Precision
-    | torch.dtype = torch.bfloat16,  # of activations; weights are kept in float32 or better
-    compiled: bool
-    | None = None,  # networks that are not stacked go through torch.compile; None: on CUDA
-    stacked: bool
-    | None = None,  # networks of one architecture become one; None: where the kernels run
-    evaluate_early: bool = True,  # measure errors from the first epoch on, not from `Recipe.first_decay_epoch`
+    dtype: Precision | torch.dtype = torch.bfloat16,
+    compiled: bool | None = None,
+    stacked: bool | None = None,
+    evaluate_early: bool = True,
     on_epoch: OnJobEpoch | None = None,
-    on_batch: OnJobBatch | None = None,  # called after every few batches, before the epoch's record
-    on_end: OnJobState | None = None,  # called as soon as a job is trained, while others continue
-    on_save: OnJobState
-    | None = None,  # called at the end of an epoch, with a State from which it can resume
-    save_every: float = 60.0,  # seconds between these calls
+    on_batch: OnJobBatch | None = None,
+    on_end: OnJobState | None = None,
+    on_save: OnJobState | None = None,
+    save_every: float = 60.0,
 ) -> list[State]:
     """Train jobs in place; return the State of each after its last step.
 
     Runs are independent: if one diverges, or a callback raises OSError for it, the others are trained first.
+
+    Args:
+        jobs: what to train; those with the same data, recipe and epoch length are stacked.
+        slots: runs that share the device.
+        device: `cuda`, or `cpu` for tests.
+        dtype: of activations; weights are kept in float32 or better.
+        compiled: let networks that are not stacked go through torch.compile; None: on CUDA.
+        stacked: make one network of those of one architecture; None: where the kernels run.
+        evaluate_early: measure errors from the first epoch on, not only from `Recipe.first_decay_epoch`.
+        on_epoch: called after every epoch of a job, with its record.
+        on_batch: called after every few batches, before the epoch's record.
+        on_end: called as soon as a job is trained, while others continue.
+        on_save: called at the end of an epoch, with a State from which the job can resume.
+        save_every: seconds between these calls.
+
+    Raises:
+        LevelheadError: if a run diverged; all others are trained, and their last States were given to `on_end`.
+        OSError: if a callback raised it.
     """
     device = torch.device(device)
     if slots < 1:
         raise LevelheadError(f"expected at least 1, got {slots}", parameter="slots")
     precision = find_precision(dtype)
     kernels = has_kernels(device, precision.storage)
-    stacked = kernels if stacked is None else stacked
+    if stacked is None:
+        stacked = kernels
     if compiled is None:
         compiled = device.type == "cuda"
 
@@ -89,6 +104,7 @@ def fit_many(
         return 0
 
     waiting = deque(_packs(jobs, lambda job: max(1, together(job))))
+    # By the identity of the data: jobs on the same data share one copy.
     on_device: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
     ends: dict[int, State] = {}
     failed: dict[int, LevelheadError | OSError] = {}
@@ -103,43 +119,47 @@ def fit_many(
         except OSError as error:
             failed[position] = error
 
+    def has_room() -> bool:
+        """Say whether the next pack fits beside those that run; one that is larger than all slots runs alone."""
+        taken = sum(len(pack.jobs) for pack in running)
+        wanted = len(waiting[0])
+        return taken + wanted <= max(slots, wanted)
+
+    def start_pack(members: list[tuple[int, Job]]) -> Pack:
+        data = members[0][1].data
+        if id(data) not in on_device:
+            splits = data.splits.items()
+            on_device[id(data)] = {name: copy_to(device, part) for name, part in splits}
+        tell = None
+        if on_batch is not None:
+            tell = partial(_tell_each, on_batch, [position for position, _ in members])
+        return Pack(
+            members,
+            on_device[id(data)],
+            device,
+            precision,
+            compiled=compiled,
+            stacked=stacked,
+            evaluate_early=evaluate_early,
+            on_batch=tell,
+        )
+
     while waiting or running:
-        while waiting and sum(len(pack.jobs) for pack in running) + len(waiting[0]) <= max(
-            slots, len(waiting[0])
-        ):
-            members = waiting.popleft()
-            data = members[0][1].data
-            if id(data) not in on_device:
-                on_device[id(data)] = {
-                    name: copy_to(device, part) for name, part in data.splits.items()
-                }
-            running.append(
-                Pack(
-                    members,
-                    on_device[id(data)],
-                    device,
-                    precision,
-                    compiled=compiled,
-                    stacked=stacked,
-                    evaluate_early=evaluate_early,
-                    on_batch=None
-                    if on_batch is None
-                    else partial(_tell_each, on_batch, [i for i, _ in members]),
-                )
-            )
+        while waiting and has_room():
+            running.append(start_pack(waiting.popleft()))
         due = on_save is not None and time.monotonic() - saved >= save_every
-        saved = time.monotonic() if due else saved
+        if due:
+            saved = time.monotonic()
+        # First queue an epoch of every pack, then wait for what has ended: the packs run side by side.
         for pack in running:
             pack.keep_state = due
             pack.advance()
         for pack in running:
             for position, record, state in pack.take_records():
                 if position not in failed and not isfinite(record["loss"]):
+                    which = f" of run {position + 1} of {len(jobs)}"
                     failed[position] = divergence(
-                        record["loss"],
-                        record["epoch"],
-                        record["lr"],
-                        f" of run {position + 1} of {len(jobs)}",
+                        record["loss"], record["epoch"], record["lr"], which
                     )
                 if position in failed:
                     continue
@@ -148,9 +168,10 @@ def fit_many(
                         on_epoch(position, record)
                     if on_save is not None and state is not None:
                         on_save(position, state)
-        for pack in [
-            pack for pack in running if pack.finished or failed.keys() >= set(pack.positions)
-        ]:
+        for pack in list(running):
+            all_failed = failed.keys() >= set(pack.positions)
+            if not pack.finished and not all_failed:
+                continue
             ends.update(pack.close())
             running.remove(pack)
             for position in pack.positions:
@@ -166,6 +187,7 @@ def fit_many(
 
 
 def _tell_each(on_batch: OnJobBatch, positions: Sequence[int], *batch: int) -> None:
+    """Tell of every run of a pack how far it is: they go in lockstep."""
     for position in positions:
         on_batch(position, *batch)
 
@@ -177,6 +199,7 @@ def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[i
         alike[_step_signature(job)].append((position, job))
     packs = []
     for same in alike.values():
+        # Runs of one method next to each other share one call of its loss.
         same.sort(key=lambda member: (member[1].method.name, member[0]))
         size = most(same[0][1])
         packs += [same[at : at + size] for at in range(0, len(same), size)]
@@ -187,7 +210,11 @@ def _step_signature(job: Job) -> Any:
     """Return what is equal for jobs that take the same steps: network, data, recipe, first epoch, epoch lengths."""
     lengths = set()
     for stage in stages(job.recipe, job.method):
-        for progress in (0.0, *stage.method.stages) if stage.method.sample is not None else (0.0,):
+        # A sampler may draw epochs of another length in each part of the training.
+        starts = [0.0]
+        if stage.method.sample is not None:
+            starts += stage.method.stages
+        for progress in starts:
             first_plan = draw_plan(
                 job.data.train.labels, stage.method, job.recipe, seed=0, epoch=0, progress=progress
             )

@@ -1,7 +1,10 @@
 """A pack: runs that take the same steps on the same data, in lockstep, as captured graphs.
 
 An epoch is one graph of a few steps, replayed on the next samples again and again, one graph of the remaining steps,
-and one of the evaluation. Capturing therefore takes the same time however long the epoch is.
+and one of the evaluation. Capturing therefore takes the same time however long the epoch is. What is in the graphs is
+`EpochWork`; here is what lies around them: `advance` draws the plan of an epoch, copies it to the device and queues the
+graphs; `take_records` collects what has ended. Two epochs are queued at most, so that the device never waits for the
+host, and the host learns soon what became of them.
 
 Dropout is drawn from (seed, epoch), so a resumed run takes the same steps on a CPU. On CUDA that is not guaranteed:
 graphs that are replayed in parallel share the generator of the device.
@@ -17,16 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead.core.head import Head
 from levelhead.support.errors import LevelheadError
 
-from ..lab.data import Data
 from ..lab.epoch_plan import EpochPlan, draw_plan
-from ..lab.nets import Net
 from ..lab.preprocess import Preprocess, has_kernels
-from ..lab.recipe import Recipe
-from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages, undecayed
-from ..methods.method import Method
+from ..lab.train import OnBatch, Stage, State, combined_seed, on_host, stages, undecayed
+from .batch_marks import BatchMarks
+from .epoch_work import EpochWork, SharedLoss
+from .job import Job
 from .net_rows import NetRows, RowMeans, SingleNet, sgd_
 from .precision import Precision, find_precision
 from .stacked import StackedNets, most_stacked
@@ -35,37 +36,14 @@ STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standar
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """One training: a fresh network, its data, recipe and method, and the State to resume from. As for `train.fit`."""
-
-    net: Net
-    data: Data
-    recipe: Recipe
-    method: Method
-    seed: int = 0
-    start: State | None = None
-
-    @property
-    def first(self) -> int:
-        if self.start is not None and self.start.step:
-            raise LevelheadError(
-                f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it"
-            )
-        if self.start is None:
-            return 0
-        return self.start.epoch
-
-
-@dataclass(frozen=True, eq=False)
 class PendingEpoch:
     """A queued epoch: its values are valid once the event `done` has happened (at once if None)."""
 
     epoch: int
-    lr: float
-    report: Tensor
-    kept: tuple[
-        Tensor, ...
-    ]  # copies of rows, momentum, statistics, and means, at its end, if they were asked for
+    lr: float  # of its first step
+    report: Tensor  # a copy of `EpochWork.report`
+    # Copies of rows, momentum, statistics, and means, at its end, if they were asked for.
+    kept: tuple[Tensor, ...]
     done: Any
 
 
@@ -84,69 +62,69 @@ class Pack:
         evaluate_early: bool = True,
         on_batch: OnBatch | None = None,
     ):
-        self.positions = [i for i, _ in members]
+        """Put the networks of all members on the device.
+
+        Args:
+            members: the jobs, each with its position among all that are trained.
+            splits: images and labels of each split, as `fit_many.copy_to` puts them on the device.
+            device, precision: where, and in which formats.
+            compiled: let a network that is not stacked go through torch.compile.
+            stacked: make one network of those that can be stacked.
+            evaluate_early: measure errors from the first epoch on, not only from `Recipe.first_decay_epoch`.
+            on_batch: told how far an epoch is.
+        """
+        self.positions = [position for position, _ in members]
         self.jobs = [job for _, job in members]
         first = self.jobs[0]
         self.device = device
         self.data = first.data
         self.recipe = first.recipe
-        self.splits = splits
-        if evaluate_early:
-            self.first_evaluated = 0
-        else:
+        self.first_evaluated = 0
+        if not evaluate_early:
             self.first_evaluated = first.recipe.first_decay_epoch
+        self.stream = None
         if device.type == "cuda":
             self.stream = torch.cuda.Stream(device)
-        else:
-            self.stream = None
         self.marks = BatchMarks(on_batch, self.stream)
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
-        heads = [
-            {name: p.detach().clone() for name, p in job.net.head.named_parameters()}
-            for job in self.jobs
-        ]
-        self.initial_heads = {
-            f"head.{name}": torch.stack([head[name] for head in heads]) for name in heads[0]
-        }
-        storage = find_precision(precision).storage
-        kernels = has_kernels(device, storage)
+        self.initial_heads = _stacked_heads(self.jobs)
         with self._on_stream():
-            runs = len(members)
-            if stacked and most_stacked(first.net, runs, precision, kernels=kernels) == runs:
-                self.nets: NetRows = StackedNets(
-                    first.net, runs, device, precision, kernels=kernels
-                )
-            else:
-                batch = first.recipe.batch if compiled else None
-                self.nets = SingleNet(first.net, device, precision, compiled_batch=batch)
-            if compiled and isinstance(self.nets, SingleNet):
-                self.sgd_ = torch.compile(sgd_)
-            else:
-                self.sgd_ = sgd_
-            if undecayed(first.recipe):
-                self.decay = self.nets.decay(first.recipe)
-            else:
-                self.decay = None
+            self.nets = _nets_of(first, len(members), device, precision, compiled, stacked)
             self.means = RowMeans(self.nets, first.recipe)
             for run, job in enumerate(self.jobs):
-                if job.start is not None:
-                    job.net.load_state_dict(job.start.weights)
-                self.nets.load(run, job.net, job.start and job.start.momentum)
-                self.means.load(run, job.start.mean if job.start is not None else {})
-            self.preprocess = Preprocess(first.recipe, first.data, storage)
-            self.eval_splits = [name for name in splits if name != "train"]
-            columns = (
-                2 + len(self.eval_splits) + first.data.classes
-            )  # loss, training error, other errors, norms
-            self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
-            self.seen = torch.zeros(
-                len(self.jobs), 2, dtype=torch.float64, device=device
-            )  # losses, errors
+                self._load(run, job)
+            step_ = sgd_
+            if compiled and isinstance(self.nets, SingleNet):
+                step_ = torch.compile(sgd_)
+            decay = None
+            if undecayed(first.recipe):
+                decay = self.nets.decay(first.recipe)
+            storage = find_precision(precision).storage
+            self.work = EpochWork(
+                self.nets,
+                splits,
+                first.recipe,
+                Preprocess(first.recipe, first.data, storage),
+                classes=first.data.classes,
+                sgd_=step_,
+                decay=decay,
+            )
         self.epoch = first.first
-        self.captured_for = None
+        self.captured_for: tuple[int, int, tuple[int, ...]] | None = None
         self.keep_state = False
         self.step_graph = self.last_graph = self.eval_graph = _do_nothing
         self.pending: deque[PendingEpoch] = deque()
+
+    def _load(self, run: int, job: Job) -> None:
+        """Copy a job's network, or the state that it resumes from, to its row."""
+        momentum = None
+        mean = {}
+        if job.start is not None:
+            job.net.load_state_dict(job.start.weights)
+            momentum = job.start.momentum
+            mean = job.start.mean
+        self.nets.load(run, job.net, momentum)
+        self.means.load(run, mean)
 
     @property
     def all_queued(self) -> bool:
@@ -160,11 +138,43 @@ class Pack:
         """Queue the next epoch, unless two are queued already; with `keep_state`, keep the runs' state at its end."""
         if self.all_queued or len(self.pending) == 2:
             return
+        # All runs are in the same stage: they share the recipe, and were packed by the ends of their stages.
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
-        now = [each[number] for each in self.stages]
-        progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
-        plans = [
-            draw_plan(
+        now = [of_run[number] for of_run in self.stages]
+        stage = now[0]
+        progress = (self.epoch - stage.first) / (stage.end - stage.first)
+        plan = self._draw(now, progress)
+        length = plan.indices.shape[1]
+        lr = []  # of each step
+        for at in range(0, length, self.recipe.batch):
+            lr.append(stage.lr(self.epoch, at / length))
+        with self._on_stream():
+            if stage.head_only and self.epoch == stage.first:
+                self._reset_heads()
+            self._load_plan(plan, torch.tensor(lr, dtype=self.nets.rows.dtype))
+            # What a captured epoch depends on: its length, its stage, and which losses apply.
+            parts = tuple(sum(progress >= start for start in each.method.stages) for each in now)
+            needed = (length, number, parts)
+            if needed != self.captured_for:
+                self.work.begin_stage(now, self._losses(now, progress))
+                self.captured_for = needed
+                self._capture()
+            # A network with dropout is alone in its pack.
+            torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))
+            self.run_steps()
+            if self.means.add(self.epoch):
+                self.work.project("after")  # a mean of unit vectors is shorter
+                self.work.report_norms()
+            if self.epoch >= self.first_evaluated:
+                self.eval_graph()
+            self.pending.append(self._queue_copies(lr[0]))
+        self.epoch += 1
+
+    def _draw(self, now: list[Stage], progress: float) -> EpochPlan:
+        """Draw the epoch of every run; each tensor of the plan is [R, n, ...]."""
+        plans = []
+        for job, stage in zip(self.jobs, now, strict=True):
+            plan = draw_plan(
                 self.data.train.labels,
                 stage.method,
                 self.recipe,
@@ -172,78 +182,53 @@ class Pack:
                 epoch=self.epoch,
                 progress=progress,
             )
-            for job, stage in zip(self.jobs, now, strict=True)
-        ]
-        n = {len(each) for each in plans}
-        if len(n) > 1:
+            plans.append(plan)
+        lengths = {len(plan) for plan in plans}
+        if len(lengths) > 1:
             raise LevelheadError(
-                f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot"
+                f"the runs of a pack drew epochs of {sorted(lengths)} samples; train them in one slot"
             )
-        lr = [
-            now[0].lr(self.epoch, at / len(plans[0]))
-            for at in range(0, len(plans[0]), self.recipe.batch)
-        ]
-        with self._on_stream():
-            if (
-                now[0].head_only and self.epoch == now[0].first
-            ):  # the second stage: initial heads, without momentum
-                for name, weights in self.initial_heads.items():
-                    self.nets.parameter_views[name].copy_(weights)
-                self.nets.momentum.zero_()
-            drawn = EpochPlan(
-                *(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True))
-            )
-            self._load_plan(drawn, torch.tensor(lr, dtype=self.nets.rows.dtype))
-            # what a captured epoch depends on: its length, its stage, and which losses apply
-            needed = (
-                len(plans[0]),
-                number,
-                tuple(sum(progress >= s for s in stage.method.stages) for stage in now),
-            )
-            if needed != self.captured_for:
-                self.losses = [
-                    (loss(self.data.counts, progress), len(list(same)))
-                    for loss, same in groupby(stage.method.loss for stage in now)
-                ]
-                self.now, self.captured_for = now, needed
-                self._capture()
-            torch.manual_seed(
-                combined_seed(self.jobs[0].seed, self.epoch)
-            )  # a net with dropout is alone in its pack
-            self.run_steps()
-            if self.means.add(self.epoch):
-                self._project("after")
-                self._report_norms()
-            if self.epoch >= self.first_evaluated:
-                self.eval_graph()
-            self.pending.append(self._queue_copies(lr[0]))
-        self.epoch += 1
+        by_field = zip(*(plan.tensors for plan in plans), strict=True)
+        return EpochPlan(*(torch.stack(of_runs) for of_runs in by_field))
+
+    def _losses(self, now: list[Stage], progress: float) -> list[SharedLoss]:
+        """Return the losses of the runs at this share of the training; neighbors with the same one share it."""
+        losses = []
+        for loss, same in groupby(stage.method.loss for stage in now):
+            losses.append(SharedLoss(loss(self.data.counts, progress), len(list(same))))
+        return losses
+
+    def _reset_heads(self) -> None:
+        """Begin the second stage: initial heads, without momentum."""
+        for name, weights in self.initial_heads.items():
+            self.nets.parameter_views[name].copy_(weights)
+        self.nets.momentum.zero_()
 
     def take_records(self) -> list[tuple[int, dict[str, Any], State | None]]:
         """Return the records of finished epochs, with States that were kept; wait only if no epoch can be queued."""
         records = []
+        names = [f"{name}_error" for name in self.work.eval_splits]
         while self.pending and (len(self.pending) == 2 or self.all_queued or self.stream is None):
-            done = self.pending.popleft()
-            self.marks.tell(done.epoch)
-            if done.done is not None:
-                done.done.synchronize()
-            names = [f"{name}_error" for name in self.eval_splits]
-            for run, (loss, error, *rest) in enumerate(done.report.tolist()):
-                if done.epoch >= self.first_evaluated:
+            ended = self.pending.popleft()
+            self.marks.tell(ended.epoch)
+            if ended.done is not None:
+                ended.done.synchronize()
+            for run, (loss, error, *rest) in enumerate(ended.report.tolist()):
+                errors = [None] * len(names)
+                if ended.epoch >= self.first_evaluated:
                     errors = rest[: len(names)]
-                else:
-                    errors = [None] * len(names)
                 record = {
-                    "epoch": done.epoch + 1,
-                    "lr": done.lr,
+                    "epoch": ended.epoch + 1,
+                    "lr": ended.lr,
                     "loss": loss,
                     "train_error": error,
                     "norms": rest[len(names) :],
                     **dict(zip(names, errors, strict=True)),
                 }
-                records.append(
-                    (self.positions[run], record, self._state(run, done) if done.kept else None)
-                )
+                state = None
+                if ended.kept:
+                    state = self._state(run, ended)
+                records.append((self.positions[run], record, state))
         return records
 
     def close(self) -> dict[int, State]:
@@ -260,135 +245,30 @@ class Pack:
         }
 
     def run_steps(self) -> None:
-        self.seen.zero_()
+        """Queue all steps of the epoch whose plan is loaded."""
+        self.work.seen.zero_()
         for at in range(0, self.replayed_length, self.graph_length):
-            for buffer, values in zip(
-                self.graph_inputs, self._slice(at, at + self.graph_length), strict=True
-            ):
+            part, lr = self._slice(at, at + self.graph_length)
+            for buffer, values in zip(self.graph_plan.tensors, part.tensors, strict=True):
                 buffer.copy_(values)
+            self.graph_lr.copy_(lr)
             self.step_graph()
             self.marks.add(self.epoch, (at + self.graph_length) // self.recipe.batch, len(self.lr))
         self.last_graph()
         if self.replayed_length < self.length:
             self.marks.add(self.epoch, len(self.lr), len(self.lr))
 
-    def _slice(self, start: int, end: int) -> tuple[Tensor, ...]:
+    def _slice(self, start: int, end: int) -> tuple[EpochPlan, Tensor]:
         """Return samples of the epoch's plan, and the learning rates of their steps."""
+        part = EpochPlan(*(x[:, start:end] for x in self.plan.tensors))
         steps = slice(start // self.recipe.batch, -(-end // self.recipe.batch))
-        return *(x[:, start:end] for x in self.plan.tensors), self.lr[steps]
-
-    # Captured work. Nothing here reads a value back from the device.
-
-    def _steps(self, *part: Tensor) -> None:
-        (*samples, lr), (images, labels) = part, self.splits["train"]
-        x = self.preprocess.augmented(images, EpochPlan(*(each.flatten(0, 1) for each in samples)))
-        x = x.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
-        parts = (each.split(self.recipe.batch, dim=1) for each in (x, labels[samples[0]]))
-        seen = [self._step(x, y, lr[i]) for i, (x, y) in enumerate(zip(*parts, strict=True))]
-        for column, values in enumerate(zip(*seen, strict=True)):
-            self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
+        return part, self.lr[steps]
 
     def _last_steps(self) -> None:
+        """Take the steps that are left after all replays, and report the epoch; captured too."""
         if self.replayed_length < self.length:
-            self._steps(*self._slice(self.replayed_length, self.length))
-        self.report[:, :2] = self.seen / self.length
-        self._report_norms()
-
-    def _report_norms(self) -> None:
-        head = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)
-        self.report[:, 2 + len(self.eval_splits) :] = torch.where(
-            self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1)
-        )
-
-    def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
-        """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
-        nets = self.nets
-        recipe = self.recipe
-        stage = self.now[0]
-        nets.refresh()
-        with torch.no_grad() if stage.head_only else nullcontext():
-            features = nets.features(x, training=not stage.head_only)
-        logits = nets.logits(features)
-        losses = self._losses(logits, labels)
-        gradient = self._gradient(losses.mean(dim=1).sum(), features)
-        with torch.no_grad():
-            if stage.head_only:
-                columns = nets.head_columns
-            else:
-                columns = slice(None)
-            rows = nets.rows[:, columns]
-            momentum = nets.momentum[:, columns]
-            self._project("before")
-            self.sgd_(
-                rows,
-                momentum,
-                gradient,
-                lr,
-                recipe,
-                self.decay if self.decay is None else self.decay[columns],
-            )
-            self._project("after")
-            return losses.detach(), logits.argmax(dim=-1) != labels
-
-    def _gradient(self, loss: Tensor, features: Tensor) -> Tensor:
-        """Return the gradient of what is learned, as rows. Behind the features it is scaled, if the precision asks."""
-        nets = self.nets
-        if self.now[0].head_only:
-            found = torch.autograd.grad(loss, nets.head_leaves)
-            return torch.cat([g.reshape(len(self.jobs), -1) for g in found], dim=1)
-        if nets.precision.largest_gradient is None:
-            return nets.gradient_rows(torch.autograd.grad(loss, nets.leaves))
-        named = nets.named
-        heads = {name: leaf for name, leaf in named.items() if name.startswith("head.")}
-        body = {name: leaf for name, leaf in named.items() if name not in heads}
-        of_features, *of_heads = torch.autograd.grad(loss, [features, *heads.values()])
-        scale = nets.precision.gradient_scale(of_features)
-        of_body = torch.autograd.grad(features, list(body.values()), of_features * scale[..., None])
-        found = dict(
-            zip((*body, *heads), (*of_body, *(g * scale[..., None] for g in of_heads)), strict=True)
-        )
-        return nets.gradient_rows([found[name] for name in named]) / scale
-
-    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the losses [R, B]. Runs with the same loss are one batch to it, unless its weights are of a batch."""
-        parts, run = [], 0
-        for loss, count in self.losses:
-            same = slice(run, run + count)
-            x, y = logits[same], labels[same]
-            if not getattr(loss, "in_batch", False):
-                x, y = x.flatten(0, 1), y.flatten()
-            parts.append(check_losses(loss(x, y), y, self.now[run].method).reshape(count, -1))
-            run += count
-        return torch.cat(parts)
-
-    def _project(self, order: str) -> None:
-        for run, stage in enumerate(self.now):
-            if stage.method.project is not None and stage.method.order == order:
-                weight = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)[run]
-                weight.copy_(stage.method.project(Head(weight)).weight)
-
-    @torch.no_grad()
-    def _evaluate(self) -> None:
-        self.nets.refresh()
-        for column, name in enumerate(self.eval_splits, 2):
-            (images, labels), runs, wrong = (
-                self.splits[name],
-                len(self.jobs),
-                torch.zeros_like(self.report[:, 0]),
-            )
-            chunk = max(1, self.nets.eval_pixels // (runs * images[0, 0].numel()))
-            for some, expected in zip(images.split(chunk), labels.split(chunk), strict=True):
-                x = self.preprocess.standardized(some).permute(0, 2, 3, 1)
-                logits = self.nets.logits(
-                    self.nets.features(x.expand(runs, *x.shape), training=False)
-                )
-                wrong += (logits.argmax(dim=-1) != expected).sum(dim=1)
-                self.report[:, 0] += 0 * logits.sum(
-                    dim=(1, 2)
-                )  # nan, if the last step made the network diverge
-            self.report[:, column] = wrong / len(labels)
-
-    # Work that is not captured.
+            self.work.steps(*self._slice(self.replayed_length, self.length))
+        self.work.report_epoch(self.length)
 
     def _on_stream(self) -> Any:
         if self.stream is not None:
@@ -398,66 +278,66 @@ class Pack:
     def _load_plan(self, drawn: EpochPlan, lr: Tensor) -> None:
         """Copy an epoch's plan to the device, in stream order: the epoch before it still uses the previous plan."""
         if self.captured_for is None or self.plan.indices.shape != drawn.indices.shape:
+            # Of another length: graphs read from the memory of the old plan, and must be captured again.
             self.captured_for = None
             self.length = drawn.indices.shape[1]
-            self.graph_length = (
-                STEPS_PER_GRAPH * self.recipe.batch
-            )  # samples of one replay of the step graph
-            self.replayed_length = (
-                self.length // self.graph_length * self.graph_length
-            )  # samples of all replays
+            # Samples of one replay of the step graph, and of all replays.
+            self.graph_length = STEPS_PER_GRAPH * self.recipe.batch
+            self.replayed_length = self.length // self.graph_length * self.graph_length
             self.plan = drawn.to(self.device)
             self.lr = lr.to(self.device)
             return
         for buffer, x in zip((*self.plan.tensors, self.lr), (*drawn.tensors, lr), strict=True):
-            buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
+            source = x
+            if self.stream is not None:
+                source = x.pin_memory()  # or else the host would wait for the copy
+            buffer.copy_(source, non_blocking=True)
 
     def _queue_copies(self, lr: float) -> PendingEpoch:
         """Queue the copies of the report, and of the state to keep, to the host, and an event that follows them."""
+        report = self.work.report
         kept = ()
         if self.keep_state:
             kept = (self.nets.rows, self.nets.momentum, self.nets.statistics, *self.means.matrices)
         if self.stream is None:
-            return PendingEpoch(
-                self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None
-            )
-        report, *copies = (
-            torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
-            for x in (self.report, *kept)
-        )
+            copies = tuple(x.clone() for x in kept)
+            return PendingEpoch(self.epoch, lr, report.clone(), copies, None)
+        report, *copies = (_copy_to_host(x) for x in (report, *kept))
         done = torch.cuda.Event()
         done.record(self.stream)
         return PendingEpoch(self.epoch, lr, report, tuple(copies), done)
 
-    def _state(self, run: int, done: PendingEpoch) -> State:
-        weights, momentum, statistics = self.nets.run_tensors(run, *done.kept[:3])
-        mean = self.means.of_run(run, done.epoch, done.kept[1], done.kept[3:])
+    def _state(self, run: int, ended: PendingEpoch) -> State:
+        """Return the State of a run at the end of an epoch, from the copies that were kept."""
+        weights, momentum, statistics = self.nets.run_tensors(run, *ended.kept[:3])
+        mean = self.means.of_run(run, ended.epoch, ended.kept[1], ended.kept[3:])
         others = on_host(self.jobs[run].net.state_dict())  # buffers that are not in the rows
-        return State(done.epoch + 1, 0, others | weights | statistics, momentum, mean=mean)
+        return State(ended.epoch + 1, 0, others | weights | statistics, momentum, mean=mean)
 
     def _capture(self) -> None:
         """Make the graphs. On CUDA a few steps are taken first, to compile and to fill caches, and then undone."""
-        self.graph_inputs = [x.clone() for x in self._slice(0, min(self.graph_length, self.length))]
+        part, lr = self._slice(0, min(self.graph_length, self.length))
+        self.graph_plan = EpochPlan(*(x.clone() for x in part.tensors))
+        self.graph_lr = lr.clone()
         if self.stream is not None:
             state = (self.nets.rows, self.nets.statistics, self.nets.momentum)
-            kept = [x.clone() for x in state]
-            for n in {min(self.length, 2 * self.recipe.batch), self.length % self.recipe.batch} - {
-                0
-            }:
-                self._steps(*self._slice(0, n))
-            self._evaluate()
-            for x, before in zip(state, kept, strict=True):
-                x.copy_(before)
+            before = [x.clone() for x in state]
+            # Of every size that a batch can have: whole ones, and the last of the epoch.
+            sizes = {min(self.length, 2 * self.recipe.batch), self.length % self.recipe.batch}
+            for size in sizes - {0}:
+                self.work.steps(*self._slice(0, size))
+            self.work.evaluate()
+            for x, old in zip(state, before, strict=True):
+                x.copy_(old)
             torch.cuda.synchronize(self.device)
-        self.step_graph = (
-            self._graph(lambda: self._steps(*self.graph_inputs))
-            if self.replayed_length
-            else _do_nothing
-        )
+        self.step_graph = _do_nothing
+        if self.replayed_length:
+            self.step_graph = self._graph(lambda: self.work.steps(self.graph_plan, self.graph_lr))
         self.last_graph = self._graph(self._last_steps)
-        self.eval_graph = self._graph(self._evaluate)
+        self.eval_graph = self._graph(self.work.evaluate)
 
     def _graph(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return what does the work again and again: a captured graph on CUDA, the work itself on a CPU."""
         if self.stream is None:
             return work
         graph = torch.cuda.CUDAGraph()
@@ -470,27 +350,32 @@ def _do_nothing() -> None:
     """Stand in for a graph that is not captured."""
 
 
-class BatchMarks:
-    """Tells how many batches are done: on a CPU at once, on CUDA when the events behind them have happened."""
+def _copy_to_host(x: Tensor) -> Tensor:
+    """Queue a copy to memory of the host that the device can write to by itself."""
+    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
 
-    def __init__(self, report: OnBatch | None, stream: Any) -> None:
-        self.report, self.stream = report, stream
-        self.queued: deque[tuple[int, int, int, Any]] = deque()
 
-    def add(self, epoch: int, done: int, total: int) -> None:
-        """Mark that so many batches of an epoch are queued; without a stream they are done, and told."""
-        if self.report is None:
-            return
-        if self.stream is None:
-            self.report(epoch + 1, done, total)
-            return
-        event = torch.cuda.Event()
-        event.record(self.stream)
-        self.queued.append((epoch, done, total, event))
+def _nets_of(
+    first: Job,
+    runs: int,
+    device: torch.device,
+    precision: Precision | torch.dtype,
+    compiled: bool,
+    stacked: bool,
+) -> NetRows:
+    """Return the parameters of so many networks like the first: stacked where they can be, else one by itself."""
+    kernels = has_kernels(device, find_precision(precision).storage)
+    if stacked and most_stacked(first.net, runs, precision, kernels=kernels) == runs:
+        return StackedNets(first.net, runs, device, precision, kernels=kernels)
+    batch = first.recipe.batch if compiled else None
+    return SingleNet(first.net, device, precision, compiled_batch=batch)
 
-    def tell(self, epoch: int) -> None:
-        """Wait for the batches of the epochs up to this one, and tell each as it is done."""
-        while self.report is not None and self.queued and self.queued[0][0] <= epoch:
-            at, done, total, event = self.queued.popleft()
-            event.synchronize()
-            self.report(at + 1, done, total)
+
+def _stacked_heads(jobs: list[Job]) -> dict[str, Tensor]:
+    """Return copies of the heads' parameters, {name: [R, ...]}: a second stage begins with them again."""
+    names = [name for name, _ in jobs[0].net.head.named_parameters()]
+    heads = {}
+    for name in names:
+        of_runs = [job.net.head.get_parameter(name).detach() for job in jobs]
+        heads[f"head.{name}"] = torch.stack(of_runs)
+    return heads
