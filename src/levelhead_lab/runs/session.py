@@ -30,7 +30,12 @@ MOST_THREADS = 1024  # torch crashes with more than the system gives
 
 
 class TrainingSession:
-    """A spec's network and its folder, in which nothing changes before `begin`; hold `lock_folder` from there on."""
+    """A spec's network and its folder.
+
+    Both engines go the same way: `begin` writes or checks spec.json, `resume_from` cuts the log to the checkpoint,
+    `end_epoch` adds a line to it, `finish` writes model, snapshot and, last of all, done.json: a run that has it is
+    finished. Nothing changes in the folder before `begin`; hold `lock_folder` from there on.
+    """
 
     def __init__(
         self,
@@ -89,9 +94,13 @@ class TrainingSession:
             atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
 
     def _describe(self) -> dict[str, Any]:
+        """Return what spec.json holds: all that decides the numbers of the run, and on what it was begun."""
         spec = self.spec
         data = self.data
         packages = ("torch", "numpy", "safetensors")
+        device = "cpu"
+        if self.device.type == "cuda":
+            device = torch.cuda.get_device_name(self.device)
         return {
             "spec": spec.to_dict(),
             "identity": spec.identity(),
@@ -102,9 +111,7 @@ class TrainingSession:
                 **{package: version(package) for package in packages},
             },
             "machine": platform.machine(),
-            "device": torch.cuda.get_device_name(self.device)
-            if self.device.type == "cuda"
-            else "cpu",
+            "device": device,
             "threads": torch.get_num_threads(),
             "memory_format": "channels_last",
             "counts": data.counts.tolist(),
@@ -117,17 +124,18 @@ class TrainingSession:
 
     def resume_from(self, start: State | None) -> None:
         """Resume from a State: keep the records of epochs before it, remove newer and half-written files."""
-        if start is not None:
-            self._check_weights(start)
         done = []
         if start is not None:
+            self._check_weights(start)
             done = [record for record in self.run.log if record["epoch"] <= start.epoch]
-        if start is not None and len(done) != start.epoch:
-            raise LevelheadError(
-                f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
-                "epochs before the last checkpoint; move the folder away to train again"
-            )
-        spent = done[-1].get("seconds") if done else 0.0
+            if len(done) != start.epoch:
+                raise LevelheadError(
+                    f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
+                    "epochs before the last checkpoint; move the folder away to train again"
+                )
+        spent = 0.0  # seconds of training so far
+        if done:
+            spent = done[-1].get("seconds")
         if not isinstance(spent, int | float):
             raise LevelheadError(
                 f"{self.folder / 'log.jsonl'}: damaged, its last epoch has no seconds; move the folder away to train "
@@ -136,18 +144,14 @@ class TrainingSession:
         checkpoint.remove_newer(self.folder, start)
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
-        atomic.write(
-            self.folder / "log.jsonl",
-            "".join(json.dumps(record) + "\n" for record in done).encode(),
-        )
+        lines = "".join(json.dumps(record) + "\n" for record in done)
+        atomic.write(self.folder / "log.jsonl", lines.encode())
         self.began = time.monotonic() - spent
 
     def _check_weights(self, start: State) -> None:
         """Raise LevelheadError if a State is of another network, as after an update of the package it comes from."""
-        here, there = (
-            {name: x.shape for name, x in found.items()}
-            for found in (self.net.state_dict(), start.weights)
-        )
+        here = {name: tensor.shape for name, tensor in self.net.state_dict().items()}
+        there = {name: tensor.shape for name, tensor in start.weights.items()}
         for name in {**here, **there}:
             if here.get(name) != there.get(name):
                 raise LevelheadError(
@@ -158,10 +162,8 @@ class TrainingSession:
     def end_epoch(self, record: dict[str, Any]) -> None:
         """Log an epoch, with its errors on held-out and test samples if the engine has not measured them."""
         if "test_error" not in record:
-            record = record | {
-                f"{title}_error": e
-                for title, e in errors(self.net, self.data, self.preprocess).items()
-            }
+            measured = errors(self.net, self.data, self.preprocess)
+            record = record | {f"{split}_error": error for split, error in measured.items()}
         record = record | {"of": self.epochs, "seconds": round(time.monotonic() - self.began, 3)}
         try:
             with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -177,11 +179,13 @@ class TrainingSession:
             self.report(record)
 
     def finish(self) -> None:
+        """Write the trained network, its snapshot and, when these are whole, done.json with a digest of each."""
         seconds = round(time.monotonic() - self.began, 3)
         net = self.net
-        weights = {
-            name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()
-        }
+        weights = {}
+        for name, tensor in net.state_dict().items():
+            weights[name] = tensor.detach().cpu().contiguous()
+        # What it takes to build the network again, and to prepare images for it.
         facts = {
             "levelhead": __version__,
             "net": self.spec.resolve_net(),
@@ -196,11 +200,10 @@ class TrainingSession:
             "std": self.preprocess.std,
         }
         meta = {"spec": self.spec.to_dict(), "seconds": seconds}
-        result = {
-            key: value
-            for key, value in self.run.log[-1].items()
-            if key.endswith("error") or key in ("epoch", "loss")
-        }
+        result = {}
+        for key, value in self.run.log[-1].items():
+            if key.endswith("error") or key in ("epoch", "loss"):
+                result[key] = value
         result |= {"seconds": seconds, "parameters": parameter_count(net)}
         try:
             atomic.write(
@@ -233,16 +236,17 @@ def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
+    """Raise LevelheadError if a folder holds a run with other settings or, where data are given, on other data."""
     facts = _complete_facts(run)
     asked = spec.identity()
     stated = facts["identity"]
-    key = next((key for key in {**stated, **asked} if stated.get(key) != asked.get(key)), None)
     what_to_do = "choose another name for the new run, or move this folder away"
-    if key is not None:
-        raise LevelheadError(
-            f"{run.path}: a run with other settings is here: its {key} is {stated.get(key)!r}, not "
-            f"{asked.get(key)!r}; {what_to_do}"
-        )
+    for key in {**stated, **asked}:
+        if stated.get(key) != asked.get(key):
+            raise LevelheadError(
+                f"{run.path}: a run with other settings is here: its {key} is {stated.get(key)!r}, not "
+                f"{asked.get(key)!r}; {what_to_do}"
+            )
     if data is not None and data.sha256 != facts["data_sha256"]:
         raise LevelheadError(
             f"{run.path}: a run with the same settings on other data is here (it had "
@@ -251,6 +255,7 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def _complete_facts(run: Run) -> dict[str, Any]:
+    """Return what spec.json holds; raise LevelheadError if a part is missing that is needed here."""
     facts = run.facts
     threads = facts.get("threads")
     sound = {
@@ -259,8 +264,10 @@ def _complete_facts(run: Run) -> dict[str, Any]:
         "data_sha256": isinstance(facts.get("data_sha256"), str),
         "threads": type(threads) is int and 1 <= threads <= MOST_THREADS,
     }
-    for key in (key for key, holds in sound.items() if not holds):
-        raise LevelheadError(
-            f"{run.path / 'spec.json'}: damaged, it has no {key} that can be used; move the folder away to train again"
-        )
+    for key, holds in sound.items():
+        if not holds:
+            raise LevelheadError(
+                f"{run.path / 'spec.json'}: damaged, it has no {key} that can be used; move the folder away to train "
+                "again"
+            )
     return facts

@@ -48,7 +48,7 @@ class Spec:
     skip_bad: bool = False  # leave unreadable images of a folder out
     unofficial: bool = False  # accept CIFAR files with another md5, such as a part of them
     net: str | None = (
-        None  # for this and the next two, see `lab.nets.build`; the usual network of the data if None
+        None  # for this and the next two, see `lab.nets.build`; the data's usual network if None
     )
     shortcut: Literal["A", "B", "pool"] = "B"
     stem: Literal["small", "half", "imagenet"] = "small"
@@ -87,11 +87,14 @@ class Spec:
 
     @property
     def title(self) -> str:
+        """What it is called: data, imbalance, method and seed, such as `cifar10-lt100-wvn-0`."""
         data = Path(self._data_name).stem
         shape = ""
         if self.profile != "given":
-            shape = f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
-        return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
+            profile = "lt" if self.profile == "long-tail" else "step"
+            shape = f"-{profile}{self.ratio:g}"
+        method = self.trained_as.split("/")[-1].replace(".py:", "-")
+        return f"{data}{shape}-{method}-{self.seed}"
 
     @property
     def _data_name(self) -> str:
@@ -109,17 +112,19 @@ class Spec:
         return self.resolve_method().trained_as or self.method
 
     def resolve_method(self) -> Method:
+        """Return the method by its name; code is run where the name is FILE.py:NAME."""
         return CUI_METHODS.get(self.method) or method_named(self.method)
 
     def resolve_net(self) -> str:
+        """Return the network's name: its own, or the usual one of the data."""
         if self.net is None:
             return DEFAULTS.get(self.data, DEFAULTS[""])[0]
         return self.net
 
     def resolve_recipe(self) -> Recipe:
-        return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(
-            self.epochs
-        )
+        """Return the recipe, its own or the usual one of the data, in the number of epochs asked for."""
+        usual = DEFAULTS.get(self.data, DEFAULTS[""])[1]
+        return find_recipe(self.recipe or usual).stretched_to(self.epochs)
 
     def resolve_subset(self) -> str | int:
         """Return which samples are kept: the `first` of official files, or of others those drawn by a seed."""
@@ -131,7 +136,10 @@ class Spec:
         return 0
 
     def load(self) -> Data:
-        read = _load_once if self.data in OFFICIAL else load
+        """Read the data, make them imbalanced, and hold a part of them out."""
+        read = load
+        if self.data in OFFICIAL:
+            read = _load_once
         whole = read(
             self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial
         )
@@ -183,27 +191,32 @@ class Spec:
             "recipe": asdict(self.resolve_recipe()),
             "subset": self.resolve_subset(),
         }
-        # Left out, as in runs older than these fields.
+        # At their defaults left out, so that runs and records older than these fields keep their names.
         newer = {
             "cutout": 0,
             "augment": "none",
             "average": 0.0,
+            "weights": "class",
+            "deferred": False,
+            "bias": "none",
+            "init": "fan-out",
         }
-        newer |= {"weights": "class", "deferred": False, "bias": "none", "init": "fan-out"}
         for field, default in newer.items():
             if facts["recipe"][field] == default:
                 del facts["recipe"][field]
         if ".py" in self.method:
-            facts["method_sha256"] = hashlib.sha256(
-                method_file(self.trained_as)[0].read_bytes()
-            ).hexdigest()
+            source = method_file(self.trained_as)[0].read_bytes()
+            facts["method_sha256"] = hashlib.sha256(source).hexdigest()
         return json.loads(json.dumps(facts))
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:8]
+        """A short hash of the identity: runs with the same one compute the same."""
+        content = json.dumps(self.identity(), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
 def check_seed(seed: int) -> None:
+    """Raise LevelheadError if torch could not take a seed."""
     if not 0 <= seed < 2**64:
         raise LevelheadError(f"expected a seed from 0 to 2**64 - 1, got {seed}", parameter="seed")
