@@ -17,9 +17,8 @@ from ..support.types import LabelTask
 DEEPEST_WALK = 400  # steps between an output and its head, with those in models inside models
 MOST_LAYERS = 64  # that one output is the sum of
 
-Value: TypeAlias = (
-    Any  # hashable; how a graph names its values: by a text, or by the layer and its call
-)
+# How a graph names its values, hashable: by a text, or by the layer and its call.
+GraphValue: TypeAlias = Any
 Key = TypeVar("Key", bound=Hashable)  # how a graph tells its layers apart
 Layer = TypeVar("Layer")  # what a layer is in its graph
 
@@ -71,16 +70,16 @@ class Passes:
             mixes them.
     """
 
-    sources: Sequence[Value]
+    sources: Sequence[GraphValue]
     follows: str = ""
     plain: bool = True
     moves: Callable[[Axes], Axes | None] | None = None
 
 
 def layers_behind(
-    value: Value,
-    look: Callable[[Value], Linear[Key, Layer] | Passes],
-    known: dict[Value, dict[Key, Linear[Key, Layer]] | LevelheadError],
+    value: GraphValue,
+    look: Callable[[GraphValue], Linear[Key, Layer] | Passes],
+    known: dict[GraphValue, dict[Key, Linear[Key, Layer]] | LevelheadError],
     *,
     _depth: int = 0,
 ) -> dict[Key, Linear[Key, Layer]]:
@@ -117,8 +116,8 @@ def layers_behind(
 
 def _layers_before(
     step: Passes,
-    look: Callable[[Value], Linear[Key, Layer] | Passes],
-    known: dict[Value, dict[Key, Linear[Key, Layer]] | LevelheadError],
+    look: Callable[[GraphValue], Linear[Key, Layer] | Passes],
+    known: dict[GraphValue, dict[Key, Linear[Key, Layer]] | LevelheadError],
     depth: int,
 ) -> dict[Key, Linear[Key, Layer]]:
     """Return the layers behind all values that a node takes.

@@ -29,7 +29,7 @@ from .place import Change, Place
 # last one last. Copies of the layer have it, state dicts do not.
 MARKS = "_levelhead_adjusted"
 
-Layer = TypeVar("Layer")  # what a layer is in the library of the model
+ModelLayer = TypeVar("ModelLayer")  # what a layer is in the library of the model
 
 
 class _Mark(NamedTuple):
@@ -41,22 +41,22 @@ class _Mark(NamedTuple):
     digests: tuple[str, ...]  # sha256 of the values, as they are and rounded to other dtypes
 
 
-class InMemory(Place[Adjusted], Generic[Layer]):
+class InMemory(Place[Adjusted], Generic[ModelLayer]):
     """A model in memory and, once `find` found it, its head: a `Place`."""
 
     advice: Advice  # how to name the head
-    layers: Mapping[str, Layer]  # the head's, by path
+    layers: Mapping[str, ModelLayer]  # the head's, by path
     named: bool  # whether the caller named the head
     example: Example  # an input, to try whether what is added to a bias is added to the logits
 
     @abstractmethod
     def find_layers(
         self, layer: LayerChoice, example: Example, classes: int | None
-    ) -> dict[str, Layer]:
+    ) -> dict[str, ModelLayer]:
         """Return the layers of the head by path."""
 
     @abstractmethod
-    def why_not(self, module: Layer) -> str | None:
+    def why_not(self, module: ModelLayer) -> str | None:
         """Return why this layer cannot be changed, or None.
 
         Changing it would not scale its outputs, or would change others too.
@@ -67,11 +67,11 @@ class InMemory(Place[Adjusted], Generic[Layer]):
         """Return how many outputs the linear layers of the model have."""
 
     @abstractmethod
-    def head(self, module: Layer, names: Sequence[str] | None = None) -> Head:
+    def head(self, module: ModelLayer, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's numbers: weight [K, d] and, where there is one, bias [K]."""
 
     @abstractmethod
-    def put(self, module: Layer, head: Head) -> None:
+    def put(self, module: ModelLayer, head: Head) -> None:
         """Put a head of the same shape into a layer."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class InMemory(Place[Adjusted], Generic[Layer]):
         """
 
     @abstractmethod
-    def state(self, module: Layer, *, weights: bool) -> tuple[Hashable, tuple[str, ...]]:
+    def state(self, module: ModelLayer, *, weights: bool) -> tuple[Hashable, tuple[str, ...]]:
         """Return the version and the digests of a layer's weights, or of its bias."""
 
     def auxiliary(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class InMemory(Place[Adjusted], Generic[Layer]):
         layer: LayerChoice = None,
         example: Example = None,
         classes: int | None = None,
-    ) -> Mapping[str, Layer]:
+    ) -> Mapping[str, ModelLayer]:
         """Find the head.
 
         Each of its layers must be one that can be changed in place without changing anything else.
@@ -160,7 +160,7 @@ class InMemory(Place[Adjusted], Generic[Layer]):
 
     def _find_single(
         self, layer: LayerChoice, example: Example, classes: int | None
-    ) -> tuple[str, Layer]:
+    ) -> tuple[str, ModelLayer]:
         """Find the head; return its only layer with its path."""
         layers = self.find(layer=layer, example=example, classes=classes)
         if len(layers) > 1:
@@ -231,7 +231,7 @@ class InMemory(Place[Adjusted], Generic[Layer]):
             instead = "scale in float32, or scale the logits"
             warn(f"{rounding} {flips}; {instead}", PrecisionWarning)
 
-    def _mark(self, path: str, module: Layer, change: Change) -> list[Callable[[], None]]:
+    def _mark(self, path: str, module: ModelLayer, change: Change) -> list[Callable[[], None]]:
         """Mark a layer that was changed, and note it with the model; return the ways back."""
         version, digests = self.state(module, weights=change.changes_weights)
         done = done_text(change.rule.name, change.strength)

@@ -13,11 +13,11 @@ from ..support.errors import Advice, LevelheadError
 from .graph import (
     Axes,
     GraphHead,
+    GraphValue,
     Key,
     Layer,
     Linear,
     Passes,
-    Value,
     layers_behind,
     reshaped,
 )
@@ -36,7 +36,7 @@ KERAS_POINTWISE = ("Activation", "Softmax", "Dropout", "Identity")
 # How the names of those begin that do the same to each channel, by itself.
 KERAS_CHANNELS = ("AveragePooling", "GlobalAveragePooling", "UpSampling")
 
-Settings: TypeAlias = Mapping[str, Any]  # as JSON or an attribute of a layer has them
+LayerSettings: TypeAlias = Mapping[str, Any]  # as JSON or an attribute of a layer has them
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class KerasNode(Generic[Key, Layer]):
     type_name: str
     kind: str  # which class of Keras's own it is; "" if of none
     activation: str  # linear if it has none
-    settings: Settings  # of its layer, as its config has them
+    settings: LayerSettings  # of its layer, as its config has them
     shape: tuple[int | None, ...] | None = None  # of the value that it takes, where that is known
     units: int | None = None  # of a Dense layer or 1x1 convolution, how many
     calls: int = 1  # how often the model applies its layer
@@ -65,8 +65,8 @@ class KerasNode(Generic[Key, Layer]):
 
 
 def find_keras_heads(
-    outputs: Iterable[Value],
-    node_of: Callable[[Value], KerasNode[Key, Layer]],
+    outputs: Iterable[GraphValue],
+    node_of: Callable[[GraphValue], KerasNode[Key, Layer]],
     classes: int | None,
     advice: Advice,
 ) -> tuple[list[GraphHead[Key, Layer]], list[GraphHead[Key, Layer]]]:
@@ -82,7 +82,7 @@ def find_keras_heads(
         LevelheadError: an output may be meant that comes from no head.
     """
     look = partial(_look, node_of, advice)
-    known: dict[Value, dict[Key, Linear[Key, KerasNode[Key, Layer]]] | LevelheadError] = {}
+    known: dict[GraphValue, dict[Key, Linear[Key, KerasNode[Key, Layer]]] | LevelheadError] = {}
     by_layers: dict[frozenset[Key], GraphHead[Key, Layer]] = {}
     reasons: list[LevelheadError] = []
     for output in outputs:
@@ -117,7 +117,7 @@ def _head_of(layers: Mapping[Key, Linear[Key, KerasNode[Key, Layer]]]) -> GraphH
 
 
 def _look(
-    node_of: Callable[[Value], KerasNode[Key, Layer]], advice: Advice, value: Value
+    node_of: Callable[[GraphValue], KerasNode[Key, Layer]], advice: Advice, value: GraphValue
 ) -> Linear[Key, KerasNode[Key, Layer]] | Passes:
     """Return what a value comes from, for the walk; raise if no head can be there."""
     node = node_of(value)

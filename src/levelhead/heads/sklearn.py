@@ -20,11 +20,11 @@ with naming_what_is_missing():
     from sklearn.utils.validation import check_is_fitted
 
 # Which attributes an estimator has depends on its kind and on whether it is fitted: no type says it.
-Estimator: TypeAlias = Any
+Classifier: TypeAlias = Any
 _WRAP_IT = "wrap it in levelhead.hosts.sklearn.AdjustedClassifier, which works on scores"
 
 
-def read(estimator: Estimator) -> Head:
+def read(estimator: Classifier) -> Head:
     """Read the head of a fitted linear classifier of three or more classes.
 
     Args:
@@ -58,7 +58,7 @@ def read(estimator: Estimator) -> Head:
     return head
 
 
-def write(estimator: Estimator, head: Head) -> None:
+def write(estimator: Classifier, head: Head) -> None:
     """Put a head into a fitted linear classifier, in place.
 
     dtype and memory layout stay the model's own.
@@ -94,7 +94,7 @@ def write(estimator: Estimator, head: Head) -> None:
         model.intercept_ = np.array(new.bias, dtype=np.asarray(model.intercept_).dtype)
 
 
-def linear_model(estimator: Estimator) -> Estimator:
+def linear_model(estimator: Classifier) -> Classifier:
     """Return the fitted linear model of three or more classes in an estimator.
 
     Raises:
@@ -117,7 +117,7 @@ def linear_model(estimator: Estimator) -> Estimator:
     return model
 
 
-def innermost(estimator: Estimator) -> Estimator:
+def innermost(estimator: Classifier) -> Classifier:
     """Return the estimator that predicts in the end.
 
     Of a pipeline that is the last step, of a search the best one.
@@ -131,7 +131,7 @@ def innermost(estimator: Estimator) -> Estimator:
     return estimator
 
 
-def _bias(model: Estimator) -> np.ndarray | None:
+def _bias(model: Classifier) -> np.ndarray | None:
     """Return the bias, or None if no intercept was fitted.
 
     Some models then keep a scalar 0.0, others K zeros.
@@ -142,5 +142,5 @@ def _bias(model: Estimator) -> np.ndarray | None:
     return None
 
 
-def _kind(model: Estimator) -> str:
+def _kind(model: Classifier) -> str:
     return type(model).__name__

@@ -24,7 +24,7 @@ SOFTMAX_FUNCTIONS = (torch.softmax, F.softmax, torch.log_softmax, F.log_softmax,
 SOFTMAX_METHODS = ("softmax", "log_softmax", "sigmoid")
 SOFTMAX_MODULES = (nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Sigmoid)
 
-Value: TypeAlias = Any  # of a node: a tensor, a shape, a tuple, whatever the model's code has
+NodeValue: TypeAlias = Any  # of a node: a tensor, a shape, a tuple, whatever the model's code has
 
 
 class NotKnown(Exception):
@@ -172,8 +172,8 @@ class Tail:
         # As many samples as classes would hide which axis has the classes.
         samples = 3 if self._classes == 2 else 2
         generator = torch.Generator().manual_seed(3)
-        plain: dict[fx.Node, Value] = {}
-        changed: dict[fx.Node, Value] = {}
+        plain: dict[fx.Node, NodeValue] = {}
+        changed: dict[fx.Node, NodeValue] = {}
         for node in self.calls:
             layer = self.layers[str(node.target)]
             if hasattr(layer, "kernel_size"):  # a convolution: channels come second
@@ -201,7 +201,7 @@ class Tail:
                 seen.after.append(new_logits)
         return seen
 
-    def _classes_last(self, value: Value) -> Tensor | None:
+    def _classes_last(self, value: NodeValue) -> Tensor | None:
         """Return an output with its classes last, in float64; None if it has no axis of classes."""
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return None
@@ -231,7 +231,7 @@ class _Run:
         )  # nodes that were left out, and all that depend on them
         self.past_softmax = False  # whether such a result was worked on
 
-    def value(self, node: fx.Node, values: dict[fx.Node, Value]) -> Value:
+    def value(self, node: fx.Node, values: dict[fx.Node, NodeValue]) -> NodeValue:
         """Return the value of a node, given those of the head's outputs; each is computed once.
 
         Raises:
@@ -241,7 +241,7 @@ class _Run:
             values[node] = self._computed(node, values)
         return values[node]
 
-    def _computed(self, node: fx.Node, values: dict[fx.Node, Value]) -> Value:
+    def _computed(self, node: fx.Node, values: dict[fx.Node, NodeValue]) -> NodeValue:
         """Compute a node as `fx.Interpreter` would, but for softmaxes and shapes of inputs."""
         if node.op == "placeholder":
             raise NotKnown

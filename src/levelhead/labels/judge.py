@@ -3,7 +3,7 @@
 It is the gain of each label, their mean, and how certain that is.
 
 Every label is two classes, the samples without it and those with it, so that `Tables` [K, 2] and
-every `Metric` serve as they are. `judge` compares two decisions on the same samples; `judge_labels`
+every `Metric` serve as they are. `judge_decisions` compares two decisions on the same samples; `judge_labels`
 does so for a choice and samples that it was not made on.
 """
 
@@ -39,7 +39,7 @@ def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
             warnings = (*warnings, note)
     of_label, _ = check_label_metric(metric, None, tuned.classes)
     after = tuned.adjustment.scores(scores) > 0
-    evidence = judge(truth, scores > 0, after, of_label, None, level)
+    evidence = judge_decisions(truth, scores > 0, after, of_label, None, level)
     return replace(tuned, evidence=evidence, warnings=warnings)
 
 
@@ -49,7 +49,7 @@ def has_both(truth: np.ndarray) -> np.ndarray:
     return (positives > 0) & (positives < len(truth))
 
 
-def judge(
+def judge_decisions(
     truth: np.ndarray,
     before: np.ndarray,
     after: np.ndarray,

@@ -37,7 +37,7 @@ from .check import (
     check_label_table,
 )
 from .cuts import Cuts
-from .judge import has_both, judge
+from .judge import has_both, judge_decisions
 
 
 def tune_labels(
@@ -122,7 +122,7 @@ def tune_labels(
     return Tuned(
         rule=Offsets.name,
         adjustment=Adjustment.adding(offset),
-        evidence=judge(truth, before, after, of_label, costs, level),
+        evidence=judge_decisions(truth, before, after, of_label, costs, level),
         counts=tuple(positives.tolist()),
         counted=counts is None,
         names=label_names,
