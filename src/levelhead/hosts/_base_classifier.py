@@ -37,7 +37,7 @@ from sklearn.utils.validation import (
 from ..core.counts import Counts
 from ..core.rules import Rule
 from ..core.tuned import Tuned
-from ..heads.sklearn import Estimator, innermost
+from ..heads.sklearn import Classifier, innermost
 from ..support.errors import LevelheadError
 from ..support.logits import log_softmax
 from ..support.types import Kind
@@ -57,9 +57,9 @@ RESPONSES: dict[Kind, str] = {
 class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier around another. A subclass has `_fit`, which sets `estimator_` and `tuned_`."""
 
-    estimator: Estimator  # as it was given
+    estimator: Classifier  # as it was given
     counts: Counts | None  # as they were given
-    estimator_: Estimator  # the one that is fitted
+    estimator_: Classifier  # the one that is fitted
     tuned_: Tuned
     _kind: Kind  # of the scores that are taken of the estimator
 
@@ -184,14 +184,14 @@ def _check_classes_have_weight(labels: np.ndarray, weights: np.ndarray) -> None:
             raise LevelheadError(reason, parameter="sample_weight")
 
 
-def kind_of_scores(estimator: Estimator) -> Kind:
+def kind_of_scores(estimator: Classifier) -> Kind:
     """Return what is taken of a classifier: its `decision_function`, or else probabilities."""
     if hasattr(estimator, "decision_function"):
         return "logits"
     return "probabilities"
 
 
-def class_scores(estimator: Estimator, X: Inputs, kind: Kind) -> np.ndarray:
+def class_scores(estimator: Classifier, X: Inputs, kind: Kind) -> np.ndarray:
     """Return scores [N, K] of a kind; of two classes with one decision value z, (-z/2, z/2)."""
     method = RESPONSES[kind]
     scores = np.asarray(getattr(estimator, method)(X), dtype=np.float64)
@@ -209,7 +209,7 @@ def class_scores(estimator: Estimator, X: Inputs, kind: Kind) -> np.ndarray:
     return scores
 
 
-def check_rule(estimator: Estimator, rule: Rule, kind: Kind, parameter: str) -> None:
+def check_rule(estimator: Classifier, rule: Rule, kind: Kind, parameter: str) -> None:
     """Raise LevelheadError if a rule cannot act on the scores of a fitted classifier."""
     name = type(innermost(estimator)).__name__
     if kind == "logits" and len(estimator.classes_) == 2 and rule.multiplies and not rule.adds:
@@ -219,7 +219,7 @@ def check_rule(estimator: Estimator, rule: Rule, kind: Kind, parameter: str) -> 
     rule.refuse_kind(kind, parameter)
 
 
-def is_frozen(estimator: Estimator) -> bool:
+def is_frozen(estimator: Classifier) -> bool:
     """Return whether `fit` leaves a classifier as it is: it, or the last step, is frozen."""
     if hasattr(estimator, "steps"):
         return is_frozen(estimator.steps[-1][1])
@@ -227,8 +227,8 @@ def is_frozen(estimator: Estimator) -> bool:
 
 
 def fit_on(
-    model: Estimator, X: Inputs, y: np.ndarray, rows: np.ndarray | None, params: FitParams
-) -> Estimator:
+    model: Classifier, X: Inputs, y: np.ndarray, rows: np.ndarray | None, params: FitParams
+) -> Classifier:
     """Fit on some rows, or on all if None; parameters with a value per sample are cut alike."""
     if rows is None:
         return model.fit(X, y, **params)

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
-from ..heads.sklearn import Estimator
+from ..heads.sklearn import Classifier
 from ..support.types import Kind
 from ._base_classifier import FitParams, Inputs, class_scores, fit_on
 from ._labels import encode_labels
@@ -28,7 +28,7 @@ class ScoredFold(NamedTuple):
 
 
 def counts_of_rows(
-    model: Estimator,
+    model: Classifier,
     labels: np.ndarray,
     rows: np.ndarray | slice,
     classes: np.ndarray,
@@ -51,7 +51,7 @@ def counts_of_rows(
 
 
 def score_fold(
-    estimator: Estimator,
+    estimator: Classifier,
     X: Inputs,
     y: np.ndarray,
     split: Split,

@@ -7,11 +7,11 @@ whatever `y` counts.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..heads.sklearn import Estimator, innermost
+from ..heads.sklearn import Classifier, innermost
 
 
 def loss_counts(
-    estimator: Estimator,
+    estimator: Classifier,
     labels: np.ndarray,
     classes: np.ndarray,
     sample_weight: ArrayLike | None = None,
@@ -43,7 +43,7 @@ def loss_counts(
     return np.maximum(np.round(weighted), 1.0)
 
 
-def weights_of_classes(model: Estimator, sizes: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def weights_of_classes(model: Classifier, sizes: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return by what a classifier weighs each class, [K], on a training set of these sizes [K].
 
     Each library has a parameter of its own for it: scikit-learn and LightGBM `class_weight`,

@@ -15,7 +15,7 @@ from ..support.extras import naming_what_is_missing
 with naming_what_is_missing():
     from sklearn.frozen import FrozenEstimator
 
-    from ..heads.sklearn import Estimator, innermost
+    from ..heads.sklearn import Classifier, innermost
     from .sklearn import AdjustedClassifier, AdjustedClassifierCV
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _convert(scope: "Scope", operator: "Operator", container: "ModelComponentCon
         node("Identity", adjusted, out=operator.outputs[1].full_name)
 
 
-def _thawed(estimator: Estimator) -> Estimator:
+def _thawed(estimator: Classifier) -> Classifier:
     """Return the classifier in a FrozenEstimator, which skl2onnx does not know; any other as it is."""
     if isinstance(estimator, FrozenEstimator):
         return _thawed(estimator.estimator)

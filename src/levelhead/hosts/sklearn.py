@@ -43,7 +43,7 @@ with naming_what_is_missing():
     from sklearn.utils.parallel import Parallel, delayed
     from sklearn.utils.validation import _num_samples, check_is_fitted
 
-    from ..heads.sklearn import Estimator, innermost
+    from ..heads.sklearn import Classifier, innermost
     from ._base_classifier import (
         RESPONSES,
         BaseAdjustedClassifier,
@@ -108,7 +108,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
 
     def __init__(
         self,
-        estimator: Estimator,
+        estimator: Classifier,
         by: Tuned | Rule | str | Path | None = None,
         *,
         counts: Counts | None = None,
@@ -280,7 +280,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
 
     def __init__(
         self,
-        estimator: Estimator,
+        estimator: Classifier,
         *,
         scoring: str | Metric | Goal = "balanced_accuracy",
         rule: str | Rule = DEFAULT,
