@@ -11,7 +11,7 @@ import levelhead
 SOURCE = Path(levelhead.__file__).parents[1]
 CONTRACTS = {
     "METHOD",
-    "FORMAT",
+    "READER",
     "read",
     "write",
     "load",

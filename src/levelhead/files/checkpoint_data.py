@@ -24,13 +24,13 @@ class Entries:
         return OrderedDict()
 
 
-class Value:
+class Discarded:
     """A number, an array, a type or a path, of which nothing is kept."""
 
     def __init__(self, *arguments: object) -> None:
         pass
 
-    def __new__(cls, *arguments: object) -> "Value":
+    def __new__(cls, *arguments: object) -> "Discarded":
         return super().__new__(cls)
 
     def __setstate__(self, state: object) -> None:
@@ -57,5 +57,5 @@ _VALUES = (
 STAND_INS: list[Callable[..., object] | tuple[Callable[..., object], str]] = [
     *((Settings, name) for name in _SETTINGS),
     *((Entries, name) for name in _ENTRIES),
-    *((Value, name) for name in _VALUES),
+    *((Discarded, name) for name in _VALUES),
 ]

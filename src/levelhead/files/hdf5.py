@@ -40,23 +40,23 @@ HDF5_FLOATS: dict[tuple[int, ...], str] = {
 }
 
 # The kinds of message that are read.
-SPACE = 0x1
-TYPE = 0x3
-EXTERNAL = 0x7
-LAYOUT = 0x8
-ATTRIBUTE = 0xC
-CONTINUATION = 0x10
-TABLE = 0x11
-KINDS = (SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE)
+_SPACE = 0x1
+_TYPE = 0x3
+_EXTERNAL = 0x7
+_LAYOUT = 0x8
+_ATTRIBUTE = 0xC
+_CONTINUATION = 0x10
+_TABLE = 0x11
+_KINDS = (_SPACE, _TYPE, _EXTERNAL, _LAYOUT, _ATTRIBUTE, _CONTINUATION, _TABLE)
 
 # Classes of types.
-INTEGER = 0
-FLOAT = 1
-TEXT = 3
-OPAQUE = 5
-VARIABLE_LENGTH = 9
+_INTEGER = 0
+_FLOAT = 1
+_TEXT = 3
+_OPAQUE = 5
+_VARIABLE_LENGTH = 9
 
-SOFT_LINK = 2  # the kind of a member that is only a path to another
+_SOFT_LINK = 2  # the kind of a member that is only a path to another
 
 Messages = dict[int, list[bytes]]  # of an object, by kind
 
@@ -82,7 +82,7 @@ def hdf5_arrays(
             spans = {}
             names = {}
             for key, messages in objects:
-                if SPACE in messages:
+                if _SPACE in messages:
                     spans[key] = _span(reader, path, key, messages)
                 name = _attribute(reader, messages, "name")
                 if name is not None:
@@ -162,9 +162,9 @@ def _walk(
             raise LevelheadError(f"a name of {len(key)} letters")
         reader.take(len(key))
         yield key, messages
-        if TABLE in messages:
+        if _TABLE in messages:
             yield from _walk(reader, messages, f"{key}/", depth + 1)
-        elif SPACE not in messages:
+        elif _SPACE not in messages:
             raise LevelheadError(f"{key} is neither an array nor a group as a symbol table")
 
 
@@ -187,18 +187,18 @@ def _messages(reader: _Reader, at: int) -> Messages:
             body = data[i + 8 : i + 8 + length]
             i += 8 + length
             count -= 1
-            if kind in KINDS:
+            if kind in _KINDS:
                 messages.setdefault(kind, []).append(body)
-            if kind == CONTINUATION:
+            if kind == _CONTINUATION:
                 blocks.append(unpack_from("<2Q", body))
     return messages
 
 
 def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
     """Yield the name and the header of every object in a group; links have no header, and are left out."""
-    if TABLE not in group:
+    if _TABLE not in group:
         raise LevelheadError("expected a group as a symbol table")
-    tree, heap = unpack_from("<2Q", group[TABLE][0])
+    tree, heap = unpack_from("<2Q", group[_TABLE][0])
     _, size, _, texts = reader.block(heap, b"HEAP", "IQQQ")
     names = reader.read(texts, size)
     # Nodes of the tree lead to others or to leaves, with the members.
@@ -225,7 +225,7 @@ def _leaf_members(reader: _Reader, at: int, names: bytes) -> Iterator[tuple[str,
     _, _, count = reader.block(at, b"SNOD", "BBH")
     for i in range(count):
         name_at, header, kind = reader.numbers(at + 8 + 40 * i, "QQI")
-        if kind == SOFT_LINK:
+        if kind == _SOFT_LINK:
             continue
         end = names.find(b"\0", name_at, name_at + LONGEST_NAME)
         if end < 0:
@@ -235,18 +235,18 @@ def _leaf_members(reader: _Reader, at: int, names: bytes) -> Iterator[tuple[str,
 
 def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
     """Return where the numbers of an array are; what cannot be changed in place has a dtype that says why."""
-    version, rank, _, kind = unpack_from("<4B", array[SPACE][0])
+    version, rank, _, kind = unpack_from("<4B", array[_SPACE][0])
     if version not in (1, 2) or rank > 32 or (version == 2 and kind > 1):
         raise LevelheadError("an array has a shape of an unknown kind")
     sizes_at = 8 if version == 1 else 4
-    shape = tuple(unpack_from(f"<{rank}Q", array[SPACE][0], sizes_at))
-    dtype, width = _dtype(array.get(TYPE, [b""])[0])
+    shape = tuple(unpack_from(f"<{rank}Q", array[_SPACE][0], sizes_at))
+    dtype, width = _dtype(array.get(_TYPE, [b""])[0])
     # HDF5 has no bfloat16: Keras writes two bytes that mean nothing, and an attribute.
     if dtype == "opaque" and _attribute(reader, array, "dtype") == "bfloat16" and width == 2:
         dtype = "BF16"
     # A layout of class 1 is one piece of this file; others are chunks, or inside the header.
-    layout = array.get(LAYOUT, [b""])[0]
-    if len(layout) < 18 or layout[0] not in (3, 4) or layout[1] != 1 or EXTERNAL in array:
+    layout = array.get(_LAYOUT, [b""])[0]
+    if len(layout) < 18 or layout[0] not in (3, 4) or layout[1] != 1 or _EXTERNAL in array:
         return Span(key, path, 0, f"{dtype}, not in one piece", shape)
     at, length = unpack_from("<2Q", layout, 2)
     if at == UNDEFINED:
@@ -260,13 +260,13 @@ def _dtype(form: bytes) -> tuple[str, int]:
     """Return the dtype as safetensors calls it, or a word for messages, and the bytes of one number."""
     kind, order, _, _, width = unpack_from("<4BI", form)
     kind &= 15  # the other bits are a version
-    if kind == FLOAT and not order & 0x41:  # little-endian
+    if kind == _FLOAT and not order & 0x41:  # little-endian
         offset, *rest = unpack_from("<2H4BI", form, 8)
         dtype = None
         if offset == 0:  # no bits before the number
             dtype = HDF5_FLOATS.get((width, *rest))
         return dtype or f"floats of {width} bytes", width
-    words = {INTEGER: f"int{8 * width}", FLOAT: "big-endian floats", OPAQUE: "opaque"}
+    words = {_INTEGER: f"int{8 * width}", _FLOAT: "big-endian floats", _OPAQUE: "opaque"}
     return words.get(kind, f"numbers of class {kind}"), width
 
 
@@ -280,7 +280,7 @@ class _AttributeParts(NamedTuple):
 
 def _attributes(messages: Messages) -> Iterator[_AttributeParts]:
     """Yield the attributes of an object; those of versions that are not known are left out."""
-    for body in messages.get(ATTRIBUTE, ()):
+    for body in messages.get(_ATTRIBUTE, ()):
         version, _, *sizes = unpack_from("<BBHHH", body)
         if version not in (1, 2, 3):
             continue
@@ -303,10 +303,10 @@ def _attribute(reader: _Reader, messages: Messages, wanted: str) -> str | None:
         if name != wanted.encode() or len(form) < 8:
             continue
         kind = form[0] & 15
-        if kind == TEXT:
+        if kind == _TEXT:
             width = unpack_from("<I", form, 4)[0]
             data = value[:width].rstrip(b"\0 ")
-        elif kind == VARIABLE_LENGTH and form[1] & 15 == 1:  # of letters, and not of numbers
+        elif kind == _VARIABLE_LENGTH and form[1] & 15 == 1:  # of letters, and not of numbers
             data = _heap_text(reader, *unpack_from("<IQI", value))
         else:
             continue

@@ -21,8 +21,8 @@ from .located import LocatedHead
 from .spans import Span
 from .zip import Archive
 
-WEIGHTS = "model.weights.h5"
-CONFIG = "config.json"
+WEIGHTS_RECORD = "model.weights.h5"
+CONFIG_RECORD = "config.json"
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
@@ -34,7 +34,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if named is None:
         damaged = "cut short, or not a Keras model ({}); save the model again"
         with in_file(path), reported_as(damaged, BadZipFile, UnicodeDecodeError):
-            config = parse_json(archive.unpack(CONFIG).decode())
+            config = parse_json(archive.unpack(CONFIG_RECORD).decode())
             head = head_in_config(config, classes)
         if head is not None:
             places = _places(config, arrays, names)
@@ -57,10 +57,10 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
     """Return the arrays of a model, and the names of layers that they state, as `hdf5_arrays` does."""
-    record = archive.find(WEIGHTS)
+    record = archive.find(WEIGHTS_RECORD)
     if record is None:
         raise LevelheadError(
-            f"{archive.path}: no {WEIGHTS} in it; save the model again with Keras 3"
+            f"{archive.path}: no {WEIGHTS_RECORD} in it; save the model again with Keras 3"
         )
     if not archive.is_plain(record):
         raise LevelheadError(

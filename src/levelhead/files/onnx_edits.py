@@ -30,11 +30,11 @@ from .spans import LayerSpans
 
 METADATA = 14  # the field of a model's own notes
 EXTERNAL = 13  # the field of a tensor that says in which file its numbers are
-GRAPH_FIELD: FieldStep = (7, None)  # of a model
-NODE = 1  # the field of a graph's nodes
-INITIALIZER = 5  # the field of a graph's constants
-INPUT = 1  # the field of a node's inputs
-OUTPUT = 2  # the field of a node's outputs
+_GRAPH_FIELD: FieldStep = (7, None)  # of a model
+_NODE = 1  # the field of a graph's nodes
+_INITIALIZER = 5  # the field of a graph's constants
+_INPUT = 1  # the field of a node's inputs
+_OUTPUT = 2  # the field of a node's outputs
 
 
 def complete(
@@ -118,8 +118,8 @@ def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
         )
     helper = import_onnx().helper
     file = graph.file
-    in_graph: tuple[FieldStep, ...] = (GRAPH_FIELD,)
-    in_node: tuple[FieldStep, ...] = (GRAPH_FIELD, (NODE, index))
+    in_graph: tuple[FieldStep, ...] = (_GRAPH_FIELD,)
+    in_node: tuple[FieldStep, ...] = (_GRAPH_FIELD, (_NODE, index))
     node_start, node_end = file.locate(in_node)
     _, graph_end = file.locate(in_graph)
     name = _unused_name(graph, f"{layer.key}.bias")
@@ -132,20 +132,20 @@ def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
         title = _unused_name(graph, f"{name}.Add")
         added = helper.make_node("Add", [inner, name], [node.output[0]], name=title)
         changes = [
-            _renamed(file, (*in_node, (OUTPUT, 0)), inner),
-            Splice(node_end, 0, encode_field(NODE, added.SerializeToString()), in_graph),
+            _renamed(file, (*in_node, (_OUTPUT, 0)), inner),
+            Splice(node_end, 0, encode_field(_NODE, added.SerializeToString()), in_graph),
         ]
     elif len(node.input) == 3:  # an empty name stands for none
-        changes = [_renamed(file, (*in_node, (INPUT, 2)), name)]
+        changes = [_renamed(file, (*in_node, (_INPUT, 2)), name)]
     else:
-        changes = [Splice(node_end, 0, encode_field(INPUT, name.encode()), in_node)]
+        changes = [Splice(node_end, 0, encode_field(_INPUT, name.encode()), in_node)]
 
     # The graph gets its numbers: as an initializer or, where that would have to be an input as well, as a node before.
     if graph.model.ir_version < 4:
         before = length_at(file, node_start) - 1  # the tag of a node is one byte
         constant = helper.make_node("Constant", [], [name], value=tensor).SerializeToString()
-        return [Splice(before, 0, encode_field(NODE, constant), in_graph), *changes]
-    new = encode_field(INITIALIZER, tensor.SerializeToString())
+        return [Splice(before, 0, encode_field(_NODE, constant), in_graph), *changes]
+    new = encode_field(_INITIALIZER, tensor.SerializeToString())
     return [*changes, Splice(graph_end, 0, new, in_graph)]
 
 
