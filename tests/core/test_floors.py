@@ -16,6 +16,8 @@ from levelhead.core.floors import (
     most_right,
     needed_right,
 )
+from levelhead.core.rules import RULES
+from levelhead.core.samples import Given
 
 COUNTS = np.array([1000, 300, 100, 30, 10])
 
@@ -181,6 +183,24 @@ def test_a_floor_that_no_strength_meets_is_met_by_offsets(rule, metric):
     by_strength = lh.tune(scores, labels, COUNTS, metric=goal, rule="shift")
     reached = recall_score(labels, by_strength.apply(scores).argmax(axis=1), average=None)
     assert reached[1] < 0.8
+
+
+@pytest.mark.parametrize("rule", ["offsets", "vector"])
+def test_every_fit_meets_the_floors_on_the_samples_it_is_made_on(rule):
+    rng = np.random.default_rng(2)
+    labels = np.repeat([0, 1, 2], [200, 60, 40])
+    noise = rng.normal(size=(300, 3)) * [1, 2, 3]  # so that scales differ from fold to fold
+    counts = np.array([1000, 200, 40])
+    given = Given.of(2 * np.eye(3)[labels] + noise + np.log(counts), labels, counts)
+    samples = given.samples(None, np.random.default_rng(0))
+    floors = {1: 0.5, 2: 0.7}
+    fits = RULES[rule].fit(samples, lh.Goal(floors=floors).on(given.labels, 3, None))
+    kept = [np.ones(300, bool), *(samples.fold != fold for fold in samples.folds)]
+    for rows, adjustment in zip(kept, [fits.whole, *fits.without], strict=True):
+        predicted = adjustment.predict(samples.scores[rows])
+        recalls = recall_score(labels[rows], predicted, average=None)
+        assert recalls[1] >= floors[1]
+        assert recalls[2] >= floors[2]
 
 
 def test_floors_are_told_with_their_probability_and_kept_in_a_file(tmp_path):

@@ -171,18 +171,14 @@ def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
     Raises:
         LevelheadError: no offsets meet the floors on all samples; it says which classes conflict.
     """
-    # A class a row, as floors.py takes it. Where scales are fitted, too, those of all samples stand
-    # for those without each fold.
-    scores = to_numpy(samples.scores).astype(np.float64) * fits.whole.scale
-    by_class = np.ascontiguousarray(scores.T)
-    whole = _meet(by_class, samples.labels, goal, fits.whole)
+    logits = to_numpy(samples.scores).astype(np.float64)
+    whole = _meet(logits, samples.labels, goal, fits.whole)
     if whole is None:
-        raise unmet_floors(by_class, samples.labels, goal)
+        raise unmet_floors(_by_class(logits, fits.whole), samples.labels, goal)
     without = []
     for fold, adjustment in zip(samples.folds, fits.without, strict=True):
         rows = np.flatnonzero(samples.fold != fold)
-        kept_scores = np.ascontiguousarray(by_class[:, rows])
-        raised = _meet(kept_scores, samples.labels[rows], goal, adjustment)
+        raised = _meet(logits[rows], samples.labels[rows], goal, adjustment)
         # Where some samples cannot meet them though all can, they are judged as they are.
         if raised is None:
             raised = adjustment
@@ -190,17 +186,23 @@ def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
     return Fits(without, whole, fits.strength)
 
 
+def _by_class(logits: np.ndarray, adjustment: Adjustment) -> np.ndarray:
+    """Return scaled scores of logits [N, K] as floors.py takes them, [K, N]: a class a row."""
+    return np.ascontiguousarray((logits * adjustment.scale).T)
+
+
 def _meet(
-    scores: np.ndarray, labels: np.ndarray, goal: Goal, start: Adjustment
+    logits: np.ndarray, labels: np.ndarray, goal: Goal, start: Adjustment
 ) -> Adjustment | None:
     """Return the least offsets that meet the floors as surely as can be; None if none do at all.
 
     Args:
-        scores: [K, N], a class a row.
+        logits: [N, K], of some samples.
         labels: [N].
         goal: with its floors, [K], and the certainty asked for.
-        start: whose offsets are raised.
+        start: whose offsets are raised; its scales stay.
     """
+    scores = _by_class(logits, start)
     sizes = np.bincount(labels, minlength=len(scores))
     floors = np.where(sizes > 0, goal.floors, np.nan)
     # From the margin asked for to none: at 0, the recall on these samples is the floor itself.
@@ -215,7 +217,10 @@ def _meet(
 def unmet_floors(scores: np.ndarray, labels: np.ndarray, goal: Goal) -> LevelheadError:
     """Return why floors cannot be met: which classes conflict, and what each can reach instead.
 
-    The arguments are those of `_meet`.
+    Args:
+        scores: [K, N], a class a row.
+        labels: [N].
+        goal: with its floors, [K].
     """
     floors = np.asarray(goal.floors)
     sizes = np.bincount(labels, minlength=len(scores))
