@@ -3,6 +3,7 @@
 import io
 import random
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings
@@ -58,32 +59,32 @@ def sound() -> list[bytes]:
 SOUND = sound()
 
 
-def tensors(value: Any, prefix: str = "", depth: int = 0) -> dict[str, bytes]:
-    """Return the bytes of every tensor in what torch loaded, by where it is."""
-    found: dict[str, bytes] = {}
+def tensors(
+    value: Any, place: tuple[object, ...] = (), depth: int = 0
+) -> dict[tuple[object, ...], bytes]:
+    """Return the bytes of every tensor in what torch loaded, by the keys that lead to it."""
+    found: dict[tuple[object, ...], bytes] = {}
     if depth > 6:
         return found
-    pairs = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list | tuple)
-        else ()
-    )
+    pairs: Iterable[tuple[object, Any]] = ()
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list | tuple):
+        pairs = enumerate(value)
     for key, inner in pairs:
         if isinstance(inner, torch.Tensor):
-            plain = inner.detach()
-            found[f"{prefix}{key!r}"] = (
-                plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-                if plain.layout == torch.strided
-                and plain.device.type == "cpu"
-                and plain.ndim
-                and plain.numel() < 10_000
-                else b"other"
-            )
+            found[(*place, key)] = _bytes_of(inner.detach())
         else:
-            found |= tensors(inner, f"{prefix}{key!r}/", depth + 1)
+            found |= tensors(inner, (*place, key), depth + 1)
     return found
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    """Return the numbers of a small tensor in memory; the same word for any other."""
+    plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    if plain and tensor.ndim and tensor.numel() < 10_000:
+        return tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return b"other"
 
 
 def case(rng: random.Random, folder: Path) -> None:
@@ -108,7 +109,7 @@ def case(rng: random.Random, folder: Path) -> None:
         after = tensors(torch.load(out, weights_only=True))
     changed = {key for key in before if before[key] != after.get(key)}
     # Of a damaged key, the leaf may be another: the layer is what counts.
-    layers = {key.rpartition("/")[2].strip("'\"").rpartition(".")[0] for key in changed}
+    layers = {str(place[-1]).rpartition(".")[0] for place in changed}
     if before.keys() != after.keys() or not all(
         name.endswith(layer) for name in done.head for layer in layers
     ):
