@@ -30,7 +30,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
         from safetensors.numpy import load_file
 
         return load_file(path)
-    if path.suffix == ".keras":
+    if path.suffix in (".keras", ".h5"):
         return _keras_tensors(path)
     return dict(_torch_tensors(path))
 
@@ -57,9 +57,11 @@ def _keras_tensors(path: Path) -> dict[str, np.ndarray]:
         if isinstance(one, h5py.Dataset):
             held[key] = one[()]
 
-    with zipfile.ZipFile(path) as archive:
-        content = io.BytesIO(archive.read("model.weights.h5"))
-    with h5py.File(content) as weights:
+    data = path.read_bytes()
+    if path.suffix == ".keras":  # an archive, with the weights in it
+        with zipfile.ZipFile(path) as archive:
+            data = archive.read("model.weights.h5")
+    with h5py.File(io.BytesIO(data)) as weights:
         weights.visititems(keep)
     return held
 
@@ -96,8 +98,7 @@ def _run_onnx(path: Path, truth: Truth) -> Computed:
     own = [one.name for one in model.graph.output]
     # The logits may be a value inside the graph: then they become an output too.
     if truth["logits"] not in own:
-        logits = onnx.helper.make_tensor_value_info(truth["logits"], onnx.TensorProto.FLOAT, None)
-        model.graph.output.append(logits)
+        model.graph.output.append(onnx.ValueInfoProto(name=truth["logits"]))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -109,14 +110,15 @@ def _run_onnx(path: Path, truth: Truth) -> Computed:
     for one in session.get_inputs():
         shape = [n if isinstance(n, int) and n > 0 else 2 for n in one.shape]
         given = truth.get("inputs", {}).get(one.name, shape)
-        whole = one.type.removeprefix("tensor(").removesuffix(")") if "int" in one.type else ""
+        title = one.type.removeprefix("tensor(").removesuffix(")")
+        dtype = {"float": np.float32, "double": np.float64}.get(title, title)
         if not isinstance(given, list):
             drawn = given
-        elif whole:
+        elif "int" in title:
             drawn = rng.integers(1, 8, given)
         else:
             drawn = rng.normal(size=given)
-        inputs[one.name] = np.asarray(drawn, whole or np.float32)
+        inputs[one.name] = np.asarray(drawn, dtype)
     names = [one.name for one in session.get_outputs()]
     values: dict[str, Any] = dict(zip(names, session.run(None, inputs), strict=True))
     outputs = [
