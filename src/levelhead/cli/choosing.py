@@ -50,6 +50,7 @@ class Request:
     seed: int
     unlabelled: np.ndarray | None  # logits [M, K] of deployment
     training: np.ndarray | None  # logits [M, K] of training samples
+    features: np.ndarray | None  # what a head without a bias takes, [N, d]
 
 
 class Choice(NamedTuple):
@@ -102,6 +103,7 @@ def choose_with_labels(samples: SamplesRead, request: Request, background: str |
             names=samples.names,
             kind=request.kind,
             training=request.training,
+            features=request.features,
             chosen_on=request.chosen_on,
             rng=request.seed,
             progress=progress,
@@ -120,7 +122,13 @@ def choose_without_labels(samples: SamplesRead, request: Request, background: st
     metric = None
     if goal.metric is not Goal().metric:
         metric = goal.metric
-    refuse("this needs --labels", cost=goal.cost, metric=metric, floors=goal.floors)
+    refuse(
+        "this needs --labels",
+        cost=goal.cost,
+        metric=metric,
+        floors=goal.floors,
+        features=request.features,
+    )
     with quiet():
         return tune_unlabelled(
             samples.logits,
@@ -169,7 +177,12 @@ def choose_on_folder(inputs: Inputs, request: Request) -> Choice:
 
     in_one_file = "this needs all logits in one file"
     refuse("each file of a folder holds its own labels; leave it out", labels=inputs.labels)
-    refuse(in_one_file, training=request.training, unlabelled=request.unlabelled)
+    refuse(
+        in_one_file,
+        training=request.training,
+        unlabelled=request.unlabelled,
+        features=request.features,
+    )
     if request.target == ESTIMATE:
         raise LevelheadError(in_one_file, parameter="target")
     files = _files_of_logits(inputs.logits)

@@ -83,6 +83,10 @@ def tune(
     training: Annotated[
         Path | None, Option(help="Training logits, to warn if --logits holds any of them.")
     ] = None,
+    features: Annotated[
+        Path | None,
+        Option(help="What a head without a bias takes, of --logits: judge by what arrives there."),
+    ] = None,
     background: Background = None,
     chosen_on: ChosenOn = "held-out",
     seed: Seed = 0,
@@ -121,7 +125,7 @@ def tune(
         plot=plot,
         page=report,
         force=force,
-        inputs=(logits, labels, counts, unlabelled, norms, training, cost),
+        inputs=(logits, labels, counts, unlabelled, norms, training, features, cost),
     )
     if report is None:
         refuse("this is for a page; add --report page.html", title=title, model=model)
@@ -135,6 +139,7 @@ def tune(
             unlabelled=unlabelled,
             norms=norms,
             rule=rule,
+            features=features,
         )
         if metric is None and cost is None:
             from ..labels.check import DEFAULT_METRIC
@@ -151,6 +156,7 @@ def tune(
         seed=seed,
         unlabelled=read_array(unlabelled),
         training=read_array(training),
+        features=read_array(features, "features"),
     )
     inputs = Inputs(logits, labels, counts, read_names(names), label_column, background)
     choice = choose(inputs, request, several_labels=several_labels)
