@@ -105,13 +105,13 @@ def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
     return np.array(numbers, np.int64)[inverse.reshape(values.shape)]
 
 
-def find_labels(labels: Array, names: Sequence[str], known: str = "the classes") -> Array:
+def find_labels(labels: Array, names: Sequence[str], source: str = "the classes") -> Array:
     """Return labels as positions: names are looked up, and so are numbers if all names are numbers.
 
     Args:
         labels: [N], or what has been looked up already.
         names: the K class names in order.
-        known: what the names are of, for messages.
+        source: what the names are of, for messages.
 
     >>> find_labels([20, 3, 3], ["3", "20"]).tolist(), find_labels(["1"], ["cat", "dog"]).tolist()
     ([1, 0, 0], [1])
@@ -120,17 +120,17 @@ def find_labels(labels: Array, names: Sequence[str], known: str = "the classes")
         return labels
     if are_names(labels):
         words = to_numpy(labels).astype(str)
-        return _look_up(words, [str(name) for name in names], names, known)
+        return _look_up(words, [str(name) for name in names], names, source)
     numbers = _whole_numbers(to_numpy(labels))
     if numbers is None:
         return labels  # `check_labels` says what is wrong with them
     if not are_numbers(names):
         return numbers
-    return _look_up(numbers, [whole_number(str(name)) for name in names], names, known)
+    return _look_up(numbers, [whole_number(str(name)) for name in names], names, source)
 
 
 def _look_up(
-    labels: np.ndarray, keys: Sequence[str | int | None], names: Sequence[str], known: str
+    labels: np.ndarray, keys: Sequence[str | int | None], names: Sequence[str], source: str
 ) -> Positions:
     """Return the place of each label in keys, [N]; raise LevelheadError that lists the unknown ones.
 
@@ -138,7 +138,7 @@ def _look_up(
         labels: [N], words or numbers.
         keys: the K class names, in the same form.
         names: the K class names as they were given, for a message.
-        known: what the names are of, for a message.
+        source: what the names are of, for a message.
     """
     if labels.ndim != 1:
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}")
@@ -151,7 +151,7 @@ def _look_up(
     index = {key: i for i, key in enumerate(keys)}
     unknown = [repr(label) for label in unique.tolist() if label not in index]
     if unknown:
-        classes = f"{known} are {listed(list(names))}"
+        classes = f"{source} are {listed(list(names))}"
         if labels.dtype.kind == "i":
             classes += ", and a number is a name where all of these are numbers"
         raise LevelheadError(f"unknown labels {listed(unknown)}; {classes}")

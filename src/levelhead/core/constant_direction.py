@@ -22,9 +22,15 @@ FARTHEST = 0.5  # of f'u from 1: farther, most of an offset would be lost
 def check_features(
     features: Array, *, samples: int | None = None, width: int | None = None
 ) -> np.ndarray:
-    """Return features [N, d] as an array, after checking that they are numbers of so many samples and so wide."""
+    """Return features [N, d] as an array, checked.
+
+    Args:
+        features: an array or a tensor of finite numbers.
+        samples: N, if it is known.
+        width: d, if it is known.
+    """
     values = to_numpy(features)
-    expected_shape = f"[{'N' if samples is None else samples}, {'d' if width is None else width}]"
+    expected_shape = f"[{samples or 'N'}, {width or 'd'}]"
     fits = values.ndim == 2 and values.dtype.kind == "f"
     if fits:
         fits = samples in (None, len(values)) and width in (None, values.shape[1])
@@ -72,14 +78,17 @@ def constant_direction(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     left, lengths, right = np.linalg.svd(features, full_matrices=False)
     squares = lengths**2
-    if not squares[0] > 0:
+    if not squares[0] > 0:  # all features are 0
         return np.zeros(features.shape[1]), np.zeros(len(features))
     ridges = RIDGES * squares.sum() / features.shape[1]
     kept = squares[:, None] / (squares[:, None] + ridges)  # p [d, ridges]
     onto = left.sum(axis=0)  # U'1
+    # Of every ridge at once, [N, ridges]: what it fits, and what it would without each sample. Where
+    # a sample decides its own fit alone, its leverage is 1 and nothing is known without it.
     fits = left @ (kept * onto[:, None])
     leverages = np.minimum(left**2 @ kept, 1 - 1e-9)
     unseen = (fits - leverages) / (1 - leverages)
     best = int(np.argmin(((unseen - 1) ** 2).mean(axis=0)))
+    # u = V s / (s^2 + ridge) U'1
     weights = lengths / (squares + ridges[best]) * onto
     return right.T @ weights, unseen[:, best]

@@ -288,10 +288,10 @@ class GammaPath:
         """Return the accuracy of class i over gamma; NaN if it has no sample."""
         if not 0 <= i < len(self.counts):
             raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
-        own = self.labels == i
-        if not own.any():
+        of_class = self.labels == i
+        if not of_class.any():
             return Curve(np.array(self.range[:1]), np.array([np.nan]), self.range[1])
-        return self._right_curve(own / own.sum()).complement()
+        return self._right_curve(of_class / of_class.sum()).complement()
 
     def predictions(self, gamma: float) -> np.ndarray:
         """Return the class predicted at gamma, [N]. Outside the range, the logits are needed."""

@@ -55,8 +55,8 @@ class Goal:
             reason = "'cost' needs a cost matrix [K, K]"
             raise LevelheadError(reason, parameter="metric", advice=advice)
         if metric.name != COST and self.cost is not None:
-            both = f"expected no other metric next to a cost matrix, got {metric.name!r}"
-            raise LevelheadError(f"{both}; leave out one of them", parameter="cost")
+            reason = f"expected no other metric next to a cost matrix, got {metric.name!r}"
+            raise LevelheadError(f"{reason}; leave out one of them", parameter="cost")
         if not 0.5 <= self.certainty < 1:
             raise LevelheadError(
                 f"expected a probability from 0.5 to 1, got {self.certainty!r}",
