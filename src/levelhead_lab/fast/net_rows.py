@@ -30,24 +30,19 @@ class NetRows:
     ):
         self.runs = runs
         self.precision = find_precision(precision)
-        # The heads.
+        # Whether the head of each run is a cosine one; all others are linear.
         self.is_cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device)
         self.any_cosine = False
         learned = {name: self._to_row_axes(p) for name, p in net.named_parameters()}
         measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
-        self.rows, self.momentum, self.statistics = (
-            torch.zeros(
-                runs,
-                sum(part.numel() for part in parts.values()),
-                device=device,
-                dtype=self.precision.weights,
-            )
-            for parts in (learned, learned, measured)
-        )
-        self.shapes = [
-            {name: part.shape for name, part in parts.items()}
-            for parts in (learned, learned, measured)
-        ]
+        # Of what each of the three matrices consists, by name, in the order of its columns.
+        self.shapes = []
+        matrices = []
+        for parts in (learned, learned, measured):
+            self.shapes.append({name: part.shape for name, part in parts.items()})
+            columns = sum(part.numel() for part in parts.values())
+            matrices.append(torch.zeros(runs, columns, device=device, dtype=self.precision.weights))
+        self.rows, self.momentum, self.statistics = matrices
         self.parameter_views, self.momentum_views, self.statistic_views = self._views(
             self.rows, self.momentum, self.statistics
         )
@@ -59,6 +54,7 @@ class NetRows:
         self._find_head()
 
     def _find_head(self) -> None:
+        """Keep the leaves of the heads: weight [R, K, d], and bias [R, K] where there is one."""
         self.head = self.named["head.weight"]
         self.head_bias = self.named.get("head.bias")
         self.head_leaves = [leaf for name, leaf in self.named.items() if name.startswith("head.")]
@@ -66,12 +62,11 @@ class NetRows:
     def decay(self, recipe: Recipe) -> Tensor:
         """Return the weight decay of each number of a row, [P]."""
         free = undecayed(recipe)
-        return torch.cat(
-            [
-                self.rows.new_full((view[0].numel(),), 0.0 if name in free else recipe.weight_decay)
-                for name, view in self.parameter_views.items()
-            ]
-        )
+        parts = []
+        for name, view in self.parameter_views.items():
+            decay = 0.0 if name in free else recipe.weight_decay
+            parts.append(self.rows.new_full((view[0].numel(),), decay))
+        return torch.cat(parts)
 
     @torch.no_grad()
     def load(self, run: int, net: Net, momentum: dict[str, Tensor] | None = None) -> None:
@@ -87,6 +82,7 @@ class NetRows:
 
     @torch.no_grad()
     def store(self, run: int, net: Net) -> None:
+        """Copy a row back to a network."""
         for name, view in self.parameter_views.items():
             net.get_parameter(name).copy_(self._from_row_axes(view[run]))
         for name, view in self.statistic_views.items():
@@ -94,6 +90,7 @@ class NetRows:
 
     @torch.no_grad()
     def load_means(self, run: int, means: Sequence[Tensor], tensors: dict[str, Tensor]) -> None:
+        """Copy the mean weights and statistics of a run, by name, to its rows of the matrices of means."""
         learned, _, measured = self._views(means[0], self.momentum, means[1])
         for name, view in (learned | measured).items():
             view[run].copy_(self._to_row_axes(tensors[name]))
@@ -130,23 +127,23 @@ class NetRows:
 
     def _views(self, *matrices: Tensor) -> list[dict[str, Tensor]]:
         """Return the parts of `rows`, `momentum` and `statistics`, or of copies of them, by name: [R, ...]."""
-        found = []
+        views_of = []
         for matrix, shapes in zip(matrices, self.shapes, strict=True):
             columns = matrix.split([shape.numel() for shape in shapes.values()], dim=1)
-            found.append(
-                {
-                    name: c.unflatten(1, shape) if shape else c[:, 0]
-                    for (name, shape), c in zip(shapes.items(), columns, strict=True)
-                }
-            )
-        return found
+            views = {}
+            for (name, shape), part in zip(shapes.items(), columns, strict=True):
+                views[name] = part.unflatten(1, shape) if shape else part[:, 0]
+            views_of.append(views)
+        return views_of
 
     def _to_row_axes(self, p: Tensor) -> Tensor:
+        """Return a parameter with the axes of filters [C', C, k, k] in the order in which rows store them."""
         if p.ndim == 4:
             return p.detach().permute(self.filter_axes)
         return p.detach()
 
     def _from_row_axes(self, view: Tensor) -> Tensor:
+        """Undo `_to_row_axes`, without a copy."""
         if view.ndim == 4:
             return view.permute([self.filter_axes.index(axis) for axis in range(4)])
         return view
@@ -164,6 +161,7 @@ class SingleNet(NetRows):
         compiled_batch: int | None,
     ):
         super().__init__(net, 1, device, precision)
+        # The module's own parameters and statistics become views of the row: a step on the row is one on the module.
         self.net = copy.deepcopy(net).to(device, self.rows.dtype)
         for name, p in self.net.named_parameters():
             p.data = self._from_row_axes(self.parameter_views[name][0])
@@ -209,7 +207,8 @@ def sgd_(
     decay: Tensor | float | None = None,
 ) -> None:
     """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
-    decay = recipe.weight_decay if decay is None else decay
+    if decay is None:
+        decay = recipe.weight_decay
     if isinstance(decay, Tensor):
         gradient = torch.addcmul(gradient, rows, decay)
     else:
@@ -224,13 +223,15 @@ class RowMeans:
     """The means of packed networks: matrices like their rows and statistics; none where the recipe averages nothing."""
 
     def __init__(self, nets: NetRows, recipe: Recipe):
-        self.nets, self.recipe = nets, recipe
+        self.nets = nets
+        self.recipe = recipe
         if recipe.average:
-            self.matrices = tuple(torch.zeros_like(x) for x in (nets.rows, nets.statistics))
+            self.matrices = (torch.zeros_like(nets.rows), torch.zeros_like(nets.statistics))
         else:
             self.matrices = ()
 
     def load(self, run: int, mean: dict[str, Tensor]) -> None:
+        """Copy the mean of a run that resumes, by name; nothing where it has none yet."""
         if self.matrices and mean:
             self.nets.load_means(run, self.matrices, mean)
 

@@ -24,7 +24,10 @@ LayerFunction = Callable[[Pair, bool], Pair]
 
 
 class SideStream:
-    """A second CUDA stream, for work whose result is only needed at the end of the step."""
+    """A second CUDA stream, for work whose result is only needed at the end of the step: the filters' gradients.
+
+    On a CPU the work is done at once.
+    """
 
     def __init__(self, device: torch.device):
         if device.type == "cuda":
@@ -43,6 +46,7 @@ class SideStream:
         return result
 
     def join(self) -> None:
+        """Let the main stream wait for all that was begun here."""
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
         self.in_use.clear()
@@ -50,32 +54,32 @@ class SideStream:
 
 @dataclass(frozen=True, eq=False)
 class StackedConvNorm:
-    """``relu(norm(conv(x)) + residual)`` of R runs: filters and cast ones by `filter_axes`, the rest [R, C']."""
+    """``relu(norm(conv(x)) + residual)`` of R runs."""
 
-    filters: Tensor
-    cast_filters: Tensor
-    gamma: Tensor
+    filters: Tensor  # [R, ...], the axes of each as in `NetRows.filter_axes`
+    cast_filters: Tensor  # the same in the format of activations
+    gamma: Tensor  # [R, C'], as are the next three
     beta: Tensor
     running_mean: Tensor
     running_var: Tensor
     stride: int
     eps: float
-    momentum: float
-    products: str
-    side_stream: SideStream | None
-    wide: bool
+    momentum: float  # of the running statistics
+    products: str  # see `Precision`
+    side_stream: SideStream | None  # None: plain torch, without kernels
+    wide: bool  # convolved by cuDNN
 
     def __call__(
         self, x: Tensor, *, residual: Tensor | None = None, relu: bool = True, training: bool
     ) -> Pair:
         """Map x [R, B, H, W, C] to the result."""
         if self.side_stream is None:
-            outs = [
-                self._one_run(
-                    run, x[run], None if residual is None else residual[run], relu, training
-                )
-                for run in range(len(x))
-            ]
+            outs = []
+            for run in range(len(x)):
+                beside = None
+                if residual is not None:
+                    beside = residual[run]
+                outs.append(self._one_run(run, x[run], beside, relu, training))
             out = torch.stack(outs)
             return out, out
         from . import conv_norm
@@ -93,6 +97,7 @@ class StackedConvNorm:
             )
             options = self.stride, relu, self.eps, self.momentum, self.products, self.side_stream
             return conv_norm.FusedConvNorm.apply(x, residual, *state, *options, convolutions)  # type: ignore[return-value]
+        # In evaluation batch norm is a scale and a shift of each channel, which the convolution applies.
         scale = self.gamma * torch.rsqrt(self.running_var + self.eps)
         affine = scale, self.beta - self.running_mean * scale
         how = {"stride": self.stride, "products": self.products}
@@ -104,18 +109,26 @@ class StackedConvNorm:
     def _one_run(
         self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool
     ) -> Tensor:
+        """Map x [B, H, W, C] of one run by torch's own functions: what the kernels are compared with."""
         filters = self.filters[run].permute(3, 2, 0, 1).to(x.dtype)
-        y = F.conv2d(
-            x.permute(0, 3, 1, 2), filters, stride=self.stride, padding=filters.shape[2] // 2
+        images = x.permute(0, 3, 1, 2)
+        y = F.conv2d(images, filters, stride=self.stride, padding=filters.shape[2] // 2)
+        y = F.batch_norm(
+            y,
+            self.running_mean[run],
+            self.running_var[run],
+            self.gamma[run],
+            self.beta[run],
+            training,
+            self.momentum,
+            self.eps,
         )
-        mean, var, gamma, beta = (
-            x[run] for x in (self.running_mean, self.running_var, self.gamma, self.beta)
-        )
-        y = F.batch_norm(y, mean, var, gamma, beta, training, self.momentum, self.eps).permute(
-            0, 2, 3, 1
-        )
-        y = y if residual is None else y + residual
-        return F.relu(y) if relu else y
+        y = y.permute(0, 2, 3, 1)
+        if residual is not None:
+            y = y + residual
+        if relu:
+            y = F.relu(y)
+        return y
 
 
 class UnstackableError(LevelheadError):
@@ -176,6 +189,7 @@ class StackedNets(NetRows):
         return pair[0].to(self.rows.dtype)
 
     def _layers(self, body: nn.Module) -> Iterator[LayerFunction]:
+        """Yield a function for each layer of the body; raise UnstackableError at one that has no stacked form."""
         parts = []
         if isinstance(body, nn.Sequential):
             parts = list(body.named_children())
@@ -200,9 +214,11 @@ class StackedNets(NetRows):
             raise UnstackableError(f"{type(body).__name__} has no stacked form")
 
     def _block(self, name: str, block: ResidualBlock) -> LayerFunction:
+        """Return a residual block: its second convolution adds the shortcut before the relu."""
         first = self._conv_norm(f"{name}.conv1", block.conv1, f"{name}.bn1", block.bn1)
         second = self._conv_norm(f"{name}.conv2", block.conv2, f"{name}.bn2", block.bn2)
-        by, norm = block.shortcut, None
+        by = block.shortcut
+        norm = None
         if isinstance(by, nn.Sequential):
             norm = self._conv_norm(f"{name}.shortcut.0", by[0], f"{name}.shortcut.1", by[1])
 
@@ -224,33 +240,29 @@ class StackedNets(NetRows):
     def _conv_norm(
         self, conv_name: str, conv: nn.Module, norm_name: str, norm: nn.Module
     ) -> StackedConvNorm:
+        """Return a convolution with its batch norm for all runs, which read the rows where they lie."""
         assert isinstance(conv, nn.Conv2d)
         assert isinstance(norm, nn.BatchNorm2d)
-        plain = (
-            conv.bias is None
-            and conv.groups == 1
-            and conv.dilation == (1, 1)
-            and norm.momentum is not None
-        )
-        if (
-            not plain
-            or conv.kernel_size not in ((1, 1), (3, 3))
-            or conv.padding != (conv.kernel_size[0] // 2,) * 2
-        ):
+        if not _is_plain(conv) or norm.momentum is None:
             raise UnstackableError(f"{conv_name} is not a plain 1x1 or 3x3 convolution")
         made_for = CUDNN_CHANNELS if self.wide else KERNEL_CHANNELS
-        channels = (conv.in_channels if conv.in_channels > 3 else made_for[0], conv.out_channels)
+        inputs = conv.in_channels
+        if inputs <= 3:  # of images, which the first layer takes padded
+            inputs = made_for[0]
+        channels = (inputs, conv.out_channels)
         if self.side_stream is not None and any(c not in made_for for c in channels):
             raise UnstackableError(
                 f"{conv_name} has {channels} channels; the kernels are made for {made_for}"
             )
         leaf = self.named
         filters = leaf[f"{conv_name}.weight"]
+        # The same part of the cast rows: a view of them, as the filters are one of the rows.
+        cast_filters = torch.as_strided(
+            self.cast_rows, filters.shape, filters.stride(), filters.storage_offset()
+        )
         return StackedConvNorm(
             filters=filters,
-            cast_filters=torch.as_strided(
-                self.cast_rows, filters.shape, filters.stride(), filters.storage_offset()
-            ),
+            cast_filters=cast_filters,
             gamma=leaf[f"{norm_name}.weight"],
             beta=leaf[f"{norm_name}.bias"],
             running_mean=self.statistic_views[f"{norm_name}.running_mean"],
@@ -264,7 +276,16 @@ class StackedNets(NetRows):
         )
 
 
+def _is_plain(conv: nn.Conv2d) -> bool:
+    """Say whether a convolution is 1x1 or 3x3, padded to keep the size, without bias, groups or dilation."""
+    size = conv.kernel_size
+    padded = conv.padding == (size[0] // 2,) * 2
+    simple = conv.bias is None and conv.groups == 1 and conv.dilation == (1, 1)
+    return simple and padded and size in ((1, 1), (3, 3))
+
+
 def _is_wide(net: Net) -> bool:
+    """Say whether a network has more channels than the convolutions of conv_norm are made for."""
     convolutions = [part for part in net.body.modules() if isinstance(part, nn.Conv2d)]
     return max((conv.out_channels for conv in convolutions), default=0) > max(KERNEL_CHANNELS)
 

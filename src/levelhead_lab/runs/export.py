@@ -50,34 +50,35 @@ class Classifier(nn.Module):
         self.unit_features = facts["head"] == "cosine"
         self.register_buffer("mean", 255 * torch.tensor(facts["mean"]).reshape(channels))
         self.register_buffer("std", 255 * torch.tensor(facts["std"]).reshape(channels))
-        self.body, self.head = (
-            net.body,
-            nn.Linear(net.head.in_features, len(facts["names"]), bias=bias),  # type: ignore
-        )
+        self.body = net.body
+        self.head = nn.Linear(net.head.in_features, len(facts["names"]), bias=bias)  # type: ignore
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.body((images.to(self.mean.dtype) - self.mean) / self.std)  # type: ignore[operator]
-        return self.head(F.normalize(features) if self.unit_features else features)
+        if self.unit_features:
+            features = F.normalize(features)
+        return self.head(features)
 
 
 def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
+    """Return the network of a run with a head in place of its own, and the facts in its file."""
     path = run_folder / "model.safetensors"
     facts = _facts(path)
     if facts is None:
         raise LevelheadError(f"{path}: expected a network that `levelhead train` wrote")
     try:
         with safe_open(str(path), framework="pt") as file:
-            weights = {
-                name: file.get_tensor(name)
-                for name in file.keys()  # noqa: SIM118
-                if name.startswith("body.")
-            }
+            weights = {}
+            for name in file.keys():  # noqa: SIM118
+                if name.startswith("body."):
+                    weights[name] = file.get_tensor(name)
     except RuntimeError as error:  # torch's, of a file that the disk does not give
         raise LevelheadError(
             f"{path}: cannot be read ({str(error).splitlines()[0]}); try again"
         ) from None
-    parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
-    weights |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in parts.items()}
+    weights["head.weight"] = torch.as_tensor(head.weight, dtype=torch.float32)
+    if head.bias is not None:
+        weights["head.bias"] = torch.as_tensor(head.bias, dtype=torch.float32)
     return _network(path, facts, weights, ("mean", "std")).float(), facts
 
 
@@ -121,7 +122,9 @@ def adjusted_name(tuned: Tuned) -> str:
 
 def _write_adjusted(path: Path, content: bytes, tuned: Tuned) -> Path:
     """Write a model as trained to `path`, with its head adjusted."""
-    layer = "logits" if path.suffix == ".onnx" else "head"  # the output that it feeds, or its name
+    layer = "head"  # its name
+    if path.suffix == ".onnx":
+        layer = "logits"  # the output that it feeds
     with tempfile.TemporaryDirectory() as folder:
         trained = Path(folder) / path.name
         trained.write_bytes(content)
@@ -130,15 +133,15 @@ def _write_adjusted(path: Path, content: bytes, tuned: Tuned) -> Path:
 
 
 def load(path: str | Path) -> Classifier:
+    """Return the network of a model.safetensors or adjusted-*.safetensors that a run wrote, ready to predict."""
     facts = _facts(Path(path))
     if facts is None:
         raise LevelheadError(
             f"{path}: expected a model.safetensors or adjusted-*.safetensors that `levelhead train` wrote"
         )
-    if "adjusted" not in facts:
-        return classifier(
-            Path(path).parent, Snapshot.load(Path(path).with_name("snapshot.safetensors")).head
-        )[0]
+    if "adjusted" not in facts:  # model.safetensors: its head may be a cosine one
+        snapshot = Snapshot.load(Path(path).with_name("snapshot.safetensors"))
+        return classifier(Path(path).parent, snapshot.head)[0]
     return _network(Path(path), facts, from_bytes(Path(path).read_bytes()))
 
 
@@ -158,13 +161,19 @@ def _network(
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
+    """Return what a run wrote into the metadata of a model; None for other files."""
     note = read_header(path).metadata.get(MODEL_KEY)
+    if note is None:
+        return None
     with in_file(path):
-        facts = None if note is None else parse_json(note)
-    return facts if isinstance(facts, dict) else None
+        facts = parse_json(note)
+    if not isinstance(facts, dict):
+        return None
+    return facts
 
 
 def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
+    """Return the network as an ONNX file: `images`, uint8 [n, C, H, W], to `logits` [n, K]."""
     example = torch.zeros(2, *shape, dtype=torch.uint8)
     axes = {"images": {0: "n"}, "logits": {0: "n"}}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

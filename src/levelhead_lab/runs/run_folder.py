@@ -42,6 +42,7 @@ class Run:
 
     @staticmethod
     def of(spec: Spec, runs: str | Path = "runs", name: str | None = None) -> "Run":
+        """Return the run of a spec, whether or not it was begun."""
         return Run(Path(runs) / f"{name or spec.title}-{spec.key}")
 
     @property
@@ -50,6 +51,7 @@ class Run:
 
     @property
     def facts(self) -> dict[str, Any]:
+        """What spec.json holds."""
         return _read_object(self.path / "spec.json")
 
     @property
@@ -65,36 +67,40 @@ class Run:
             raise LevelheadError(
                 f"{path}: damaged ({error}); move the folder away to train again"
             ) from None
-        if not all(
-            isinstance(record, dict) and isinstance(record.get("epoch"), int) for record in records
-        ):
-            raise LevelheadError(
-                f"{path}: damaged, a line has no epoch; move the folder away to train again"
-            )
+        for record in records:
+            if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):
+                raise LevelheadError(
+                    f"{path}: damaged, a line has no epoch; move the folder away to train again"
+                )
         return records
 
     @property
     def result(self) -> dict[str, Any]:
+        """What done.json holds; raises LevelheadError if the run is not finished."""
         return _read_object(self._finished_file("done.json"))
 
     @property
     def snapshot(self) -> Snapshot:
+        """The trained head with features and labels, from a file that is as the run wrote it."""
         return Snapshot.load(self._checked_file("snapshot.safetensors"))
 
     def check_files(self) -> None:
+        """Raise LevelheadError if a file is not as the run wrote it."""
         for name in self._vouched:
             self._checked_file(name)
 
     @property
     def _vouched(self) -> dict[str, str]:
-        found = self.result.get("sha256", {})
-        if not isinstance(found, dict) or any(
-            not 0 < len(name) < 100 or Path(name).name != name for name in found
-        ):
+        """The sha256 of each file that done.json vouches for; names of files in this folder alone."""
+        digests = self.result.get("sha256", {})
+        damaged = not isinstance(digests, dict)
+        if not damaged:
+            damaged = any(not 0 < len(name) < 100 or Path(name).name != name for name in digests)
+        if damaged:
             raise LevelheadError(
                 f"{self.path / 'done.json'}: damaged; move the folder away to train again"
             )
-        return found
+        return digests
 
     def _checked_file(self, name: str) -> Path:
         """Return a file whose sha256 is the one in done.json; results of older versions have none."""
@@ -117,12 +123,13 @@ class Run:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
+    """Return what a file that the run wrote holds; raise LevelheadError if it is not a JSON object."""
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise LevelheadError(
             f"{path}: damaged, expected a JSON object; move the folder away to train again"
         )
-    return found
+    return content

@@ -62,16 +62,21 @@ def read_grid(path: str | Path, *, allow_code: bool = False) -> list[Spec]:
     values = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
     if "ratio" not in grid and any(profile != "given" for profile in values.get("profile", ())):
         raise LevelheadError(f"{path}: profile: needs a ratio")
-    if (size := prod(map(len, values.values()))) > MOST_RUNS:
+    size = prod(map(len, values.values()))
+    if size > MOST_RUNS:
         raise LevelheadError(f"{path}: {size:,} runs in one grid; expected at most {MOST_RUNS:,}")
-    code = next((one for one in values.get("method", ()) if ".py" in str(one)), None)
-    if code is not None and not allow_code:
-        reason = f"{path}: the method {code!r} is code, which this file would run"
-        raise LevelheadError(reason, advice=Advice("allow_code", None, "if you trust both files"))
+    for method in values.get("method", ()):
+        if ".py" in str(method) and not allow_code:
+            raise LevelheadError(
+                f"{path}: the method {method!r} is code, which this file would run",
+                advice=Advice("allow_code", None, "if you trust both files"),
+            )
     try:
-        specs = [Spec(**dict(zip(values, one, strict=True))) for one in product(*values.values())]
-        for spec in specs:
+        specs = []
+        for combination in product(*values.values()):
+            spec = Spec(**dict(zip(values, combination, strict=True)))
             spec.identity()  # finds its method and its recipe
+            specs.append(spec)
         return specs
     except ValueError as error:
         raise LevelheadError(f"{path}: {error}") from None
@@ -96,7 +101,17 @@ def sweep(
     report: Callable[[Spec, str], None] | None = None,
     options: dict[str, Any] | None = None,
 ) -> list[Outcome]:
-    """Train every spec that is not finished, shared trainings once; a spec that fails stops no other."""
+    """Train every spec that is not finished, shared trainings once; a spec that fails stops no other.
+
+    Args:
+        specs: in the order of the result. Two that differ only in what is done after training are one run.
+        runs: the folder of all runs; for `ray`, one that all machines share.
+        executor: `local` processes, `packed` as many as there are workers on one GPU, or a `ray` cluster.
+        workers: runs at a time.
+        tries: how often a run is started again whose worker was lost.
+        report: called with a spec and what became of it: `finished`, `failed`, or `lost` to be started again.
+        options: further arguments of `run`, or of `run_packed`.
+    """
     check_choice("executor", executor, _WHERE)
     if workers < 1:
         raise LevelheadError(f"expected at least 1 worker, got {workers}", parameter="workers")
@@ -104,8 +119,8 @@ def sweep(
         raise LevelheadError(f"expected at least 1 try, got {tries}", parameter="tries")
     options = options or {}
     folder = Path(runs).absolute()
-    found = [Run.of(spec, runs) for spec in specs]
-    unfinished, errors = _find_unfinished(specs, found)
+    run_of = [Run.of(spec, runs) for spec in specs]
+    unfinished, errors = _find_unfinished(specs, run_of)
     if executor == "packed":
         groups = [unfinished]
         train = partial(run_packed, runs=folder, slots=workers, **options)
@@ -113,7 +128,7 @@ def sweep(
         threads = None
         if executor == "local":
             threads = max(1, multiprocessing.cpu_count() // workers)
-        groups = [[s] for s in unfinished]
+        groups = [[spec] for spec in unfinished]
         train = partial(_train, runs=folder, threads=threads, options=options)
     ends = run_tasks(
         groups,
@@ -126,37 +141,44 @@ def sweep(
     with closing(ends):
         for end in ends:
             for spec in end.task:
-                one, status = Run.of(spec, runs), end.status
-                if status == "failed" and one.finished:  # packed with the one that failed
+                trained = Run.of(spec, runs)
+                status = end.status
+                if status == "failed" and trained.finished:  # packed with the one that failed
                     status = "finished"
                 if status == "failed":
-                    errors[one] = end.error
+                    errors[trained] = end.error
                 if report is not None:
                     report(spec, status)
-    return [Outcome(spec, one, errors.get(one)) for spec, one in zip(specs, found, strict=True)]
+    outcomes = []
+    for spec, folder_of_spec in zip(specs, run_of, strict=True):
+        outcomes.append(Outcome(spec, folder_of_spec, errors.get(folder_of_spec)))
+    return outcomes
 
 
 def _find_unfinished(
-    specs: Sequence[Spec], found: Sequence[Run]
+    specs: Sequence[Spec], run_of: Sequence[Run]
 ) -> tuple[list[Spec], dict[Run, str]]:
-    first: dict[Run, Spec] = {}
+    """Return the specs to train, one for each run, and what is wrong with finished runs that cannot be used."""
+    spec_of: dict[Run, Spec] = {}  # the first that asks for a run
     errors: dict[Run, str] = {}
-    for spec, one in zip(specs, found, strict=True):
-        other = first.setdefault(one, spec)
+    for spec, trained in zip(specs, run_of, strict=True):
+        other = spec_of.setdefault(trained, spec)
+        # A run's name has only the last part of the data's path.
         if Path(other.data).absolute() != Path(spec.data).absolute():
             raise LevelheadError(
-                f"{other.data} and {spec.data} would be one run, {one.path.name}; rename one of them"
+                f"{other.data} and {spec.data} would be one run, {trained.path.name}; rename one of them"
             )
-    for one, spec in first.items():
+    for trained, spec in spec_of.items():
         try:
-            if one.finished:
-                check_finished(one, spec)
+            if trained.finished:
+                check_finished(trained, spec)
         except (ValueError, OSError) as error:
-            errors[one] = str(error)
-    return [spec for one, spec in first.items() if not one.finished], errors
+            errors[trained] = str(error)
+    return [spec for trained, spec in spec_of.items() if not trained.finished], errors
 
 
 def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[str, Any]) -> None:
+    """Train specs one after the other, in a worker's process."""
     if threads is not None:
         torch.set_num_threads(threads)
     for spec in group:
@@ -172,6 +194,7 @@ def sweep_grid(
     allow_code: bool,
     say: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
+    """Train every run of a grid; return the errors of each, for programs and for people: `levelhead sweep`."""
     specs = read_grid(path, allow_code=allow_code)
     done = 0
     for spec in specs:
@@ -183,8 +206,9 @@ def sweep_grid(
         say(f"{spec.title}: {status} ({done} of at most {len(specs)})")
 
     def summary() -> str:
-        found = {Run.of(spec, runs) for spec in specs}
-        return f"{sum(one.finished for one in found)} of {len(found)} runs are finished"
+        all_runs = {Run.of(spec, runs) for spec in specs}
+        finished = sum(each.finished for each in all_runs)
+        return f"{finished} of {len(all_runs)} runs are finished"
 
     with graceful_stop(summary, say):
         outcomes = sweep(specs, runs, executor=executor, workers=workers, report=report)
@@ -215,11 +239,11 @@ def sweep_row(outcome: Outcome) -> dict[str, Any]:
         "adjusted_balanced_error": None,
     }
     if "held-out" in snapshot.features:
-        found = evaluate(snapshot, rule=rule)
-        row["rule"] = found.tuned.rule
-        row["strength"] = found.tuned.strength
-        row["adjusted_error"] = found.after.error
-        row["adjusted_balanced_error"] = found.after.balanced_error
+        evaluation = evaluate(snapshot, rule=rule)
+        row["rule"] = evaluation.tuned.rule
+        row["strength"] = evaluation.tuned.strength
+        row["adjusted_error"] = evaluation.after.error
+        row["adjusted_balanced_error"] = evaluation.after.balanced_error
     logits = snapshot.logits("test")
     labels = snapshot.labels["test"]
     row["error"] = measure.error(logits, labels)

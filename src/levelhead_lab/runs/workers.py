@@ -48,24 +48,33 @@ def run_tasks(
     until: float | None = None,
     device: str | None = None,
 ) -> Generator[TaskEnd[Task], None, None]:
-    """Do every task, as many at a time as there are workers; yield each as it ends. One failure stops no other."""
+    """Do every task, as many at a time as there are workers; yield each as it ends. One failure stops no other.
+
+    Args:
+        tasks: in the order in which they are started.
+        do: what to do with a task; for `processes` and `ray` both must be picklable.
+        where: in this process, in local processes, or on a Ray cluster.
+        workers: tasks at a time; as many as there are cores or devices if None. This process does one.
+        tries: how often a task is started whose worker is lost.
+        until: seconds after which no task is started.
+        device: what a worker needs, for Ray: `cuda` or `cpu`; None for a GPU where the cluster has any.
+    """
     began = time.monotonic()
     if where == "here":
         pool = _ThisProcess()
+    elif where == "processes":
+        pool = _Processes(workers)
     else:
-        if where == "processes":
-            pool = _Processes(workers)
-        else:
-            pool = _Ray(workers, device)
-    waiting = deque((task, 1) for task in tasks)
-    busy = {}
+        pool = _Ray(workers, device)
+
+    def in_time() -> bool:
+        return until is None or time.monotonic() - began <= until
+
+    waiting = deque((task, 1) for task in tasks)  # with the number of its attempt
+    busy = {}  # by worker
     try:
         while True:
-            while (
-                waiting
-                and len(busy) < pool.workers
-                and (until is None or time.monotonic() - began <= until)
-            ):
+            while waiting and len(busy) < pool.workers and in_time():
                 task, attempt = waiting.popleft()
                 busy[pool.start(do, task)] = task, attempt
             if not busy:
@@ -73,20 +82,25 @@ def run_tasks(
             worker, answer = pool.first_to_end(list(busy))
             task, attempt = busy.pop(worker)
             if answer is None and attempt < tries:
+                # First in line: what it has done so far is on disk, and it resumes from there.
                 waiting.appendleft((task, attempt + 1))
                 yield TaskEnd(task, "lost")
-            else:
-                seconds, error = answer or (0.0, f"its worker was lost {attempt} times")
-                yield TaskEnd(task, "failed" if error else "finished", seconds, error)
+                continue
+            if answer is None:
+                answer = (0.0, f"its worker was lost {attempt} times")
+            seconds, error = answer
+            yield TaskEnd(task, "failed" if error else "finished", seconds, error)
     finally:
         pool.stop(list(busy))
 
 
 def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) -> Answer:
+    """Do a task in a worker; return the seconds it took, and its error in one line, empty if there is none."""
     # On a shared disk, a relative path means the same as here.
     if folder is not None and folder.is_dir():
         os.chdir(folder)
-    began, error = time.monotonic(), ""
+    began = time.monotonic()
+    error = ""
     try:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
@@ -141,14 +155,18 @@ class _Processes:
         return process, line
 
     def first_to_end(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
-        ended = wait([end for process, line in busy for end in (process.sentinel, line)])
+        # Either its answer comes, or the process is gone.
+        ends = []
+        for process, line in busy:
+            ends += [process.sentinel, line]
+        ended = wait(ends)
         process, line = next(
             worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended
         )
-        try:
-            answer = line.recv() if line.poll() else None
-        except (EOFError, OSError):  # it exited in the middle of its answer
-            answer = None
+        answer = None
+        with suppress(EOFError, OSError):  # it exited in the middle of its answer
+            if line.poll():
+                answer = line.recv()
         if answer is None or answer[1]:  # what failed may leave a process in any state
             _end([process])
         else:
@@ -160,6 +178,7 @@ class _Processes:
 
 
 def _end(processes: list[Any]) -> None:
+    """End processes: all are told to, and those that have not ended ten seconds later are killed."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -167,15 +186,14 @@ def _end(processes: list[Any]) -> None:
         process.kill()
 
 
-def _answer_tasks(line) -> None:
+def _answer_tasks(line: Any) -> None:
+    """Take task after task from the other end of a pipe; what a local process runs."""
     exit_with_parent()
     try:
         while True:
             line.send(_do_task(*line.recv()))
-    except (
-        SystemExit,
-        EOFError,
-    ):  # told to stop, and cleaned up: leave at once, as torch takes seconds to shut down
+    except (SystemExit, EOFError):
+        # Told to stop, and cleaned up: leave at once, as torch takes seconds to shut down.
         os._exit(1)
 
 
@@ -198,7 +216,8 @@ class _Ray:
                 f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
                 "(RAY_ADDRESS), or use the executor local"
             )
-        self.ray, self.workers = ray, workers or available
+        self.ray: Any = ray  # its types do not know of its exceptions
+        self.workers = workers or available
         self.task: Any = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task)
 
     def start(self, do, task) -> Any:
@@ -208,9 +227,7 @@ class _Ray:
         worker = self.ray.wait(busy, num_returns=1)[0][0]
         try:
             return worker, self.ray.get(worker)
-        except (
-            self.ray.exceptions.RayTaskError
-        ) as error:  # the task could not even be started there
+        except self.ray.exceptions.RayTaskError as error:  # it could not even be started there
             return worker, (0.0, str(error).strip().splitlines()[-1])
         except self.ray.exceptions.RayError:
             time.sleep(0.5)  # the news that a machine is gone may take a moment to reach the others
