@@ -159,16 +159,17 @@ def _no_head(tensors: Tensors, classes: int | None) -> NoHead:
     if classes is not None:
         rows = f" with {classes} rows, one per class"
     reason = f"{tensors.path}: no head found, no weight matrix [K, d]{rows}"
-    # One of them may be the head of a map: without a graph it is taken only by its name.
+    single = tensors.candidates(1)
+    others = [*tensors.candidates(), *tensors.computed(None)]
+    # A convolution with K outputs, or any where there is no matrix, may be the head of a map: without a graph it is
+    # taken only by its name.
     convolutions = tensors.wide_convolutions(classes)
-    if convolutions:
+    if convolutions and (classes is not None or not [*others, *single]):
         listed = list_layers(tensors.with_shapes(convolutions))
         if_scores = Advice("head", None, "to name one of them if its outputs are the scores")
         return NoHead(
             f"{reason}; convolutions over more than one place: {listed}", advice=if_scores
         )
-    single = tensors.candidates(1)
-    others = [*tensors.candidates(), *tensors.computed(None)]
     if others:
         listed = list_layers(tensors.with_shapes([*others, *single]))
         return NoHead(f"{reason}; layers of a head's shape: {listed}")
