@@ -20,8 +20,8 @@ Columns = str | Sequence[str]
 # A mapping of columns, or a data frame of any library: each gives its columns by name.
 TableBatch: TypeAlias = Any
 # What some work gives of a chunk: a `Reservoir` or `Outcomes`, which add up.
-Part: TypeAlias = Any
-Work: TypeAlias = Callable[[Chunk], Part]
+ChunkResult: TypeAlias = Any
+Work: TypeAlias = Callable[[Chunk], ChunkResult]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ScoreTable:
             logits = np.stack(rows)
         return logits, labels
 
-    def apply(self, work: Work, batch: TableBatch) -> Part | None:
+    def apply(self, work: Work, batch: TableBatch) -> ChunkResult | None:
         """Return what work gives of the chunk in a batch; None for one without rows."""
         logits, labels = self.read(batch)
         if len(labels):
@@ -92,7 +92,7 @@ class ScoreTable:
             return pickle.dumps(error)
 
 
-def receive(parts: Iterable[bytes]) -> Iterator[Part]:
+def receive(parts: Iterable[bytes]) -> Iterator[ChunkResult]:
     """Yield what `send` sent, which our own tasks have made; raise an error where that was sent."""
     for part in parts:
         value = pickle.loads(part)

@@ -15,7 +15,7 @@ from ..support.arrays import Array
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
-from ._columns import Columns, Part, ScoreTable, TableBatch, Work
+from ._columns import ChunkResult, Columns, ScoreTable, TableBatch, Work
 
 with naming_what_is_missing():
     from dask.base import compute
@@ -59,14 +59,14 @@ def tune_dataframe(
     if hasattr(dataframe, "columns"):
         dataframe = dataframe[table.check(dataframe.columns)]
 
-    def apply(work: Work, partition: TableBatch) -> Part | None:
+    def apply(work: Work, partition: TableBatch) -> ChunkResult | None:
         # A partition of a bag is dicts, one after another.
         if not hasattr(partition, "columns"):
             items = list(partition)
             partition = {name: [item[name] for item in items] for name in table.columns}
         return table.apply(work, partition)
 
-    def run(work: Work) -> Iterator[Part]:
+    def run(work: Work) -> Iterator[ChunkResult]:
         shared = delayed(work, traverse=False)  # sent once, and not with each task
         parts = [delayed(apply)(shared, part) for part in dataframe.to_delayed()]
         # Results are added up in a tree, so that few of them meet on one machine.
@@ -87,7 +87,7 @@ def tune_dataframe(
     )
 
 
-def _add_up(parts: list[Part | None]) -> Part | None:
+def _add_up(parts: list[ChunkResult | None]) -> ChunkResult | None:
     """Return the sum of results, in their order; None of those without rows."""
     total = None
     for part in parts:

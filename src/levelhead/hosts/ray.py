@@ -13,7 +13,7 @@ from ..core.tuned import Tuned
 from ..support.arrays import Array
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
-from ._columns import Columns, Part, ScoreTable, Work, receive
+from ._columns import ChunkResult, Columns, ScoreTable, Work, receive
 
 with naming_what_is_missing():
     from ray.data import Dataset
@@ -48,7 +48,7 @@ def tune_dataset(
     table = ScoreTable(logits, labels)
     needed = dataset.select_columns(table.check(dataset.columns() or table.columns))
 
-    def run(work: Work) -> Iterator[Part]:
+    def run(work: Work) -> Iterator[ChunkResult]:
         # Ray moves tables: each block becomes a table of one row, whose only column holds the result.
         def send(batch: dict[str, np.ndarray]) -> dict[str, list[bytes]]:
             return {"part": [table.send(work, batch)]}

@@ -14,7 +14,7 @@ from ..core.tuned import Tuned
 from ..support.arrays import Array
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
-from ._columns import Columns, Part, ScoreTable, Work, receive
+from ._columns import ChunkResult, Columns, ScoreTable, Work, receive
 
 with naming_what_is_missing():
     from pyspark.sql import DataFrame
@@ -53,7 +53,7 @@ def tune_dataframe(
     table = ScoreTable(logits, labels)
     needed = dataframe.select(*table.check(dataframe.columns))
 
-    def run(work: Work) -> Iterator[Part]:
+    def run(work: Work) -> Iterator[ChunkResult]:
         # Spark moves Arrow tables: each becomes one of a single row, which holds the result.
         def send(batches: "Iterable[RecordBatch]") -> "Iterator[RecordBatch]":
             import pyarrow
