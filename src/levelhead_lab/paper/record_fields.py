@@ -26,7 +26,7 @@ class BestEpoch(TypedDict):
     error: float
 
 
-class Oracle(TypedDict):
+class OracleErrors(TypedDict):
     """The last layer fitted again on the test images: no linear head on these features has a lower loss."""
 
     error: float
@@ -103,4 +103,4 @@ class Record(TypedDict):
     held_out: (
         dict[str, Any] | None
     )  # by each rule, chosen on the hold-out: `post_hoc.chosen_on_hold_out`
-    oracle: Oracle | None
+    oracle: OracleErrors | None
