@@ -18,9 +18,8 @@ from ..lab.epoch_plan import EpochPlan
 from ..lab.preprocess import Preprocess
 from ..lab.recipe import Recipe
 from ..lab.train import Stage, check_losses
+from ..methods.method import Loss
 from .net_rows import NetRows
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # logits and labels -> a loss for each sample
 
 
 class SharedLoss(NamedTuple):
