@@ -52,7 +52,7 @@ def complete_rule_with_strength(incomplete: str) -> list[str]:
     return [name for name in names_of_rules_with_strength() if name.startswith(incomplete)]
 
 
-def rule_with(name: str | None, **options: Any) -> Rule:
+def rule_with(name: str | None, **options: object) -> Rule:
     """Return the rule of a name, the default one if None, with those options that are not None.
 
     An option that the rule does not have is refused.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from .style import ACCENT, SOFT, running_mean, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import ColorType
 
 Norms = Mapping[str, np.ndarray]  # of each layer, [K]
 BeforeAfter = tuple[np.ndarray, np.ndarray]  # [K] each
@@ -292,7 +294,7 @@ def check_picture(path: str | Path) -> dict[str, None]:
     return _DATELESS[suffix]
 
 
-def pyplot() -> Any:
+def pyplot() -> ModuleType:
     """Return matplotlib's pyplot, as the user has set it up; it says what to install if there is none."""
     try:
         import matplotlib.pyplot as library
@@ -301,7 +303,7 @@ def pyplot() -> Any:
     return library
 
 
-def headless() -> Any:
+def headless() -> ModuleType:
     """Return pyplot set up to draw to files. Only for programs of our own, since it changes settings."""
     library = pyplot()
     library.switch_backend("agg")
@@ -322,7 +324,7 @@ def _axes(ax: Axes | None, height: float = 4.2) -> Axes:
     return pyplot().subplots(figsize=(6.4, height), layout="constrained")[1]
 
 
-def _text_color(ax: Axes) -> Any:  # a color is a name, a number or a tuple to matplotlib
+def _text_color(ax: Axes) -> ColorType:
     """Return the color of the text, which a dark style makes light."""
     return ax.xaxis.label.get_color()
 
@@ -347,7 +349,7 @@ def _finish(ax: Axes, title: str, *, above: bool = False) -> Axes:
     return ax
 
 
-def _draw_dots(ax: Axes, curve: Curve, gammas: Iterable[float], color: Any) -> None:
+def _draw_dots(ax: Axes, curve: Curve, gammas: Iterable[float], color: ColorType) -> None:
     """Draw a dot on a curve at each gamma that is within its range."""
     inside = [gamma for gamma in gammas if curve.gammas[0] <= gamma <= curve.end]
     values = 100 * np.asarray(curve.at(inside))

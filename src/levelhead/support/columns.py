@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ _WHOLE = re.compile(r"[+-]?\d+")
 ENDS_IN_NUMBER = re.compile(r"(.*?)(\d+)[\])]?")  # logit_3, logit[3], score(3)
 
 
-def whole_number(value: Any) -> int | None:
+def whole_number(value: object) -> int | None:
     """Return a whole number, also one that is written out, or None.
 
     >>> whole_number("07"), whole_number(3.0), whole_number("cat"), whole_number(True)
@@ -27,7 +26,7 @@ def whole_number(value: Any) -> int | None:
     return None
 
 
-def number_order(titles: Sequence[Any]) -> list[int] | None:
+def number_order(titles: Sequence[object]) -> list[int] | None:
     """Return the places of columns in the order of their numbers; None if that is the order they have.
 
     Columns are numbered if all titles are different whole numbers, or if all begin alike and end in
@@ -45,7 +44,7 @@ def number_order(titles: Sequence[Any]) -> list[int] | None:
     return order
 
 
-def column_numbers(titles: Sequence[Any]) -> list[int] | None:
+def column_numbers(titles: Sequence[object]) -> list[int] | None:
     """Return the numbers of columns, as they stand; None if they are not numbered."""
     # 3, "3", "10": all must be whole numbers, and differ.
     numbers = [number for title in titles if (number := whole_number(title)) is not None]
@@ -63,7 +62,7 @@ def column_numbers(titles: Sequence[Any]) -> list[int] | None:
     return None
 
 
-def titles_of(table: Any) -> list[Any] | None:
+def titles_of(table: object) -> list[object] | None:
     """Return the titles of a data frame's columns, as they stand; None for anything else."""
     titles = getattr(table, "columns", None)
     if titles is None or callable(titles):

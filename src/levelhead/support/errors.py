@@ -9,7 +9,7 @@ raises one without a name, and whoever knows more adds it: `in_file` the file, `
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Advice(NamedTuple):
@@ -53,7 +53,7 @@ class LevelheadError(ValueError):
             return self.message
         return f"{self.parameter}: {self.message}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Let it come back whole from another process: pickle would call it with the message alone."""
         return partial(type(self), parameter=self.parameter, advice=self.advice), (self.message,)
 

@@ -1,8 +1,7 @@
 """Records and JSON: dataclasses made of objects that people write in files, and written as such.
 
 `record_from` makes a record of a JSON object; `convert_fields_`, which a record calls when it is
-made, checks each value by its annotation; and `to_plain` is the way back. A value may be anything
-here, hence `Any`.
+made, checks each value by its annotation; and `to_plain` is the way back.
 """
 
 import sys
@@ -15,6 +14,7 @@ import numpy as np
 from .errors import LevelheadError
 
 _Record = TypeVar("_Record")
+Hint = Any  # an annotation: a class, `int | None`, `tuple[int, ...]`, `Literal["a", "b"]`
 UNFIT = object()  # in place of a value that does not have the type it should
 _IN_WORDS = {
     str: "text",
@@ -25,7 +25,7 @@ _IN_WORDS = {
 }
 
 
-def record_from(kind: type[_Record], values: Any) -> _Record:
+def record_from(kind: type[_Record], values: object) -> _Record:
     """Return the dataclass that a JSON object holds; lists become tuples and unknown entries are ignored."""
     if not isinstance(values, dict):
         raise LevelheadError("not a JSON object")
@@ -64,12 +64,12 @@ def convert_fields_(record: Any, *, but: str = "") -> None:
             )
 
 
-def fits(value: Any, hint: Any) -> bool:
+def fits(value: object, hint: Hint) -> bool:
     """Return whether a value has the annotated type."""
     return convert(value, hint) is not UNFIT
 
 
-def convert(value: Any, hint: Any) -> Any:
+def convert(value: object, hint: Hint) -> object:
     """Return a value as the annotated type, or UNFIT.
 
     An int becomes a float where one is wanted, if it is finite; a bool is neither.
@@ -107,7 +107,7 @@ def convert(value: Any, hint: Any) -> Any:
     return value
 
 
-def _convert_items(values: tuple[Any, ...], hints: tuple[Any, ...]) -> Any:
+def _convert_items(values: tuple[object, ...], hints: tuple[Hint, ...]) -> object:
     """Return a tuple with each item converted, or UNFIT; of `tuple[int, ...]`, there may be any number."""
     if hints[-1] is ...:
         hints = (hints[0],) * len(values)
@@ -119,7 +119,7 @@ def _convert_items(values: tuple[Any, ...], hints: tuple[Any, ...]) -> Any:
     return items
 
 
-def type_in_words(hint: Any) -> str:
+def type_in_words(hint: Hint) -> str:
     """Return an annotation in words: `tuple[int, ...] | None` is 'a list of whole numbers'."""
     parts = [part for part in get_args(hint) if part not in (type(None), ...)]
     if get_origin(hint) is Literal:
@@ -131,12 +131,12 @@ def type_in_words(hint: Any) -> str:
     return _IN_WORDS[get_origin(hint) or hint]
 
 
-def to_plain(record: Any) -> dict[str, Any]:
+def to_plain(record: Any) -> dict[str, object]:
     """Return a dataclass as a dict that JSON can hold: arrays and tuples become lists, in records inside it too."""
     return {key: _plain_value(value) for key, value in asdict(record).items()}
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, dict):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
 
 @contextmanager
 def bar(
-    columns: Callable[[Any], tuple[ProgressColumn, ...]], *, show: bool, **style: Any
+    columns: Callable[[ModuleType], tuple[ProgressColumn, ...]], *, show: bool, **style: Any
 ) -> Iterator[Progress | None]:
     """Open a bar on stderr; None if it is not to be shown, or if stderr is not a terminal.
 

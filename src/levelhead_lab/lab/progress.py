@@ -1,11 +1,16 @@
 """A bar for the epochs of a training, drawn on a terminal only."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from levelhead.support.progress import bar
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 EpochProgress = Callable[[dict[str, Any]], None]  # an epoch's record
 
@@ -14,7 +19,10 @@ EpochProgress = Callable[[dict[str, Any]], None]  # an epoch's record
 def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
     """Show epochs done, time left and the last errors, on one line, by records of an epoch or of a batch inside one."""
     with bar(_epoch_columns, show=show, expand=True) as drawn:
-        tasks: dict[str, Any] = {}
+        if drawn is None:
+            yield lambda record: None
+            return
+        tasks: dict[str, TaskID] = {}
         facts_of: dict[str, str] = defaultdict(str)  # by title, of the last epoch that is done
 
         def update(record: dict[str, Any]) -> None:
@@ -34,7 +42,7 @@ def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
             facts_of[title] = f"error {', '.join(_errors_in(record))}; loss {record['loss']:.3f}"
             drawn.update(tasks[title], completed=record["epoch"], facts=facts_of[title])
 
-        yield (lambda record: None) if drawn is None else update
+        yield update
 
 
 def _errors_in(record: dict[str, Any]) -> list[str]:
