@@ -48,3 +48,10 @@ def test_a_reading_that_is_trained_ends_with_the_published_error():
     trained = {**record, "column": column, "name": wanted.name}
     rows = rows_of("table2-readings", [trained], [wanted])
     assert rows[0].published == 62.53
+
+
+def test_readings_with_all_networks_are_counted():
+    text = table2_readings_text(load_records(RECORDS))
+    assert (
+        "- All three networks are within a point in 0 of the 2 readings that have them all." in text
+    )

@@ -13,6 +13,7 @@
 - markdown: the tables as Markdown, and the places of a page that are filled
 - distances, headline: how far our rows are from the paper's, and the lines at the top of the page
 - row_texts, wvn_differs: what is said of the rows, and why WVN+RS differs
+- table2_readings: Table 2 by other readings of its source's recipe
 - beyond_tables, beyond_texts, refit: what the paper lacks: other recipes, heads fitted again
 - how_done: settings, cost, and what has no record yet
 - claims: what the paper's claims share

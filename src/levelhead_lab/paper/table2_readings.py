@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from ..methods import METHODS
 from .cells import Record, cell
 from .markdown import markdown_table
+from .row_texts import NO_NETWORK
 from .tables import published_errors, tables
 from .words import in_a_row
 
 AS_DESCRIBED = "cao2019-64"
-NO_NETWORK = "No such network has a record yet."
 
 
 def table2_readings_table(records: Sequence[Record]) -> str:
@@ -33,17 +33,25 @@ def table2_readings_table(records: Sequence[Record]) -> str:
 def table2_readings_text(records: Sequence[Record]) -> str:
     """Say of each reading how far its networks are from the published numbers."""
     lines = []
+    whole = []  # of each reading with all its networks, whether each is within a point
     for title, column in _columns().items():
         points = {}
         for method in tables()["table2-readings"]["rows"]:
             errors = cell(records, column, method).errors
             if errors:
                 points[METHODS[method].title] = errors[0] - _published(method)
+        if len(points) == len(tables()["table2-readings"]["rows"]):
+            whole.append(all(abs(off) <= 1 for off in points.values()))
         if points:
             parts = [f"{name} {off:+.1f}" for name, off in points.items()]
             lines.append(f"- {title[0].upper()}{title[1:]}: {in_a_row(parts)} points.")
     if not lines:
         return NO_NETWORK
+    if whole:
+        lines.append(
+            f"- All three networks are within a point in {sum(whole)} of the {len(whole)} readings that "
+            "have them all."
+        )
     return "\n".join([*lines, f"- {tables()['table2-readings']['again']}"])
 
 
