@@ -101,8 +101,8 @@ def test_adjusting_the_head_is_adjusting_the_logits(case, strength):
         (Rescale(strength), logits * ratio**strength),
         (Shift(strength), logits + strength * np.log(ratio)),
     ):
-        found = adjust(head, rule, counts).logits(features)
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+        adjusted = adjust(head, rule, counts).logits(features)
+        np.testing.assert_allclose(adjusted, wanted, rtol=1e-4, atol=1e-3)
 
 
 @given(cases(), strengths)
@@ -134,8 +134,8 @@ def test_tau_normalization_gives_the_lengths_of_its_formula(case, strength):
     head, counts = case
     norms = np.linalg.norm(head.weight.astype(np.float64), axis=1)
     assume((norms > 1e-2).all())
-    found = adjust(head, Tau(strength), counts).norms
-    np.testing.assert_allclose(found, norms ** (1 - strength), rtol=1e-4)
+    adjusted_norms = adjust(head, Tau(strength), counts).norms
+    np.testing.assert_allclose(adjusted_norms, norms ** (1 - strength), rtol=1e-4)
 
 
 @given(cases(tuple(DTYPES)), strengths)
@@ -268,9 +268,9 @@ def test_scores_are_adjusted_in_their_precision_and_within_what_it_holds(dtype):
     adjustment = Adjustment(scale, offset)
     of_array = adjustment.narrow_scores(logits)
     of_tensor = adjustment.narrow_scores(torch.from_numpy(logits)).numpy()
-    for found in (of_array, of_tensor):
-        assert found.dtype == kind
-        np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(kind).eps, atol=1e-12)
+    for scores in (of_array, of_tensor):
+        assert scores.dtype == kind
+        np.testing.assert_allclose(scores, expected, rtol=4 * np.finfo(kind).eps, atol=1e-12)
 
 
 @given(st.integers(0, 1000))

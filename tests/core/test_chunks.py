@@ -24,8 +24,8 @@ def cut(logits, labels, sizes=(100, 7, 200)):
     return [(logits[a:b], labels[a:b]) for a, b in pairwise(ends)]
 
 
-def assert_same(found: lh.Tuned, wanted: lh.Tuned) -> None:
-    assert found.to_dict() == wanted.to_dict()
+def assert_same(tuned: lh.Tuned, wanted: lh.Tuned) -> None:
+    assert tuned.to_dict() == wanted.to_dict()
 
 
 def part_of(monkeypatch, numbers: int) -> None:
@@ -69,31 +69,31 @@ def test_chunks_that_fit_choose_what_all_samples_choose(rule, metric):
 )
 def test_goals_and_options_are_those_of_all_samples(options):
     logits, labels = calibrated(1, 600)
-    found = lh.tune_chunks(cut(logits, labels), COUNTS, **options)
-    assert_same(found, lh.tune(logits, labels, COUNTS, **options))
+    tuned = lh.tune_chunks(cut(logits, labels), COUNTS, **options)
+    assert_same(tuned, lh.tune(logits, labels, COUNTS, **options))
 
 
 def test_counts_are_those_of_all_labels_if_none_are_given():
     logits, labels = calibrated(2, 600)
-    found = lh.tune_chunks(cut(logits, labels))
-    assert found.counted
-    assert_same(found, lh.tune(logits, labels))
+    tuned = lh.tune_chunks(cut(logits, labels))
+    assert tuned.counted
+    assert_same(tuned, lh.tune(logits, labels))
 
 
 def test_a_background_is_left_alone():
     logits, labels = calibrated(3, 600)
     counts = lh.counts.with_background(COUNTS, 0)
-    found = lh.tune_chunks(cut(logits, labels), counts)
-    assert (found.background, found.adjustment.offset[0]) == (0, 0)
-    assert_same(found, lh.tune(logits, labels, counts))
+    tuned = lh.tune_chunks(cut(logits, labels), counts)
+    assert (tuned.background, tuned.adjustment.offset[0]) == (0, 0)
+    assert_same(tuned, lh.tune(logits, labels, counts))
 
 
 def test_probabilities_and_their_logarithms():
     logits, labels = calibrated(4, 600)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     for scores, kind in ((shares, "probabilities"), (np.log(shares), "logits")):
-        found = lh.tune_chunks(cut(scores, labels), COUNTS, kind=kind)
-        assert_same(found, lh.tune(scores, labels, COUNTS, kind=kind))
+        tuned = lh.tune_chunks(cut(scores, labels), COUNTS, kind=kind)
+        assert_same(tuned, lh.tune(scores, labels, COUNTS, kind=kind))
 
 
 @given(st.integers(12, 60), st.lists(st.integers(0, 60), min_size=1, max_size=4))
@@ -109,10 +109,10 @@ def test_the_next_chunk_may_be_read_into_the_same_array():
     logits, labels = calibrated(5, 600)
 
     def read():
-        room, known = np.empty((200, 4)), np.empty(200, int)
+        room, room_labels = np.empty((200, 4)), np.empty(200, int)
         for first in range(0, 600, 200):
-            room[:], known[:] = logits[first : first + 200], labels[first : first + 200]
-            yield room, known
+            room[:], room_labels[:] = logits[first : first + 200], labels[first : first + 200]
+            yield room, room_labels
 
     for chunks in (read(), read):
         assert_same(lh.tune_chunks(chunks, COUNTS), lh.tune(logits, labels, COUNTS))
@@ -195,10 +195,10 @@ def test_chunks_that_differ_when_they_are_read_again_are_refused(monkeypatch):
 def test_a_part_does_not_depend_on_the_order_in_which_chunks_come():
     logits, labels = calibrated(11, 3000)
     parts = [Reservoir.of(*chunk, 2000) for chunk in cut(logits, labels, (900, 900))]
-    one = Reservoir.joined(parts)
-    other = Reservoir.joined([parts[2], Reservoir.joined(parts[:2])])
-    assert one.sizes.tolist() == other.sizes.tolist() == np.bincount(labels).tolist()
-    rows = [np.sort(each.lots) for each in (one, other)]
+    in_order = Reservoir.joined(parts)
+    shuffled = Reservoir.joined([parts[2], Reservoir.joined(parts[:2])])
+    assert in_order.sizes.tolist() == shuffled.sizes.tolist() == np.bincount(labels).tolist()
+    rows = [np.sort(reservoir.lots) for reservoir in (in_order, shuffled)]
     np.testing.assert_array_equal(*rows)
 
 
@@ -217,10 +217,12 @@ def test_parts_made_elsewhere_and_pickled_are_joined():
     chunks = cut(logits, labels)
 
     def elsewhere(work):
-        return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(one))))) for one in chunks]
+        return [
+            pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(chunk))))) for chunk in chunks
+        ]
 
-    found = tune_mapped(elsewhere, ChunkReader(COUNTS))
-    assert_same(found, lh.tune(logits, labels, COUNTS))
+    tuned = tune_mapped(elsewhere, ChunkReader(COUNTS))
+    assert_same(tuned, lh.tune(logits, labels, COUNTS))
 
 
 @pytest.mark.parametrize(

@@ -24,28 +24,28 @@ def random_curve(seed: int) -> Curve:
     return curve([-1, *gammas], rng.integers(0, 3, 13) / 10, 2.0)
 
 
-def naive_stretches(one: Curve) -> list[tuple[float, float]]:
+def naive_stretches(steps: Curve) -> list[tuple[float, float]]:
     """The stretches on which the curve is lowest, step by step."""
-    found: list[tuple[float, float]] = []
-    ends = [*one.gammas[1:].tolist(), one.end]
-    for a, b, value in zip(one.gammas.tolist(), ends, one.values.tolist(), strict=True):
-        if value > one.values.min():
+    stretches: list[tuple[float, float]] = []
+    ends = [*steps.gammas[1:].tolist(), steps.end]
+    for a, b, value in zip(steps.gammas.tolist(), ends, steps.values.tolist(), strict=True):
+        if value > steps.values.min():
             continue
-        if found and found[-1][1] == a:
-            a = found.pop()[0]
-        found.append((a, b))
-    return found
+        if stretches and stretches[-1][1] == a:
+            a = stretches.pop()[0]
+        stretches.append((a, b))
+    return stretches
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_value_is_that_of_the_last_step_at_or_before_a_gamma(seed):
-    one = random_curve(seed)
-    for gamma in (*one.gammas, *np.linspace(-1, 2, 31)):
+    random = random_curve(seed)
+    for gamma in (*random.gammas, *np.linspace(-1, 2, 31)):
         value = next(
-            v for g, v in zip(one.gammas[::-1], one.values[::-1], strict=True) if g <= gamma
+            v for g, v in zip(random.gammas[::-1], random.values[::-1], strict=True) if g <= gamma
         )
-        assert one.at(gamma) == value
-    np.testing.assert_array_equal(one.at([-1.0, 2.0]), one.values[[0, -1]])
+        assert random.at(gamma) == value
+    np.testing.assert_array_equal(random.at([-1.0, 2.0]), random.values[[0, -1]])
 
 
 @pytest.mark.parametrize("gamma", [-1.01, 2.01, np.nan, [0.0, 2.01], [-1.01, 0.0], [0.0, np.nan]])
@@ -57,15 +57,15 @@ def test_a_gamma_outside_of_the_range_is_refused(gamma):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_plateau_is_the_first_of_the_widest_lowest_stretches(seed):
-    one = random_curve(seed)
-    stretches = naive_stretches(one)
+    random = random_curve(seed)
+    stretches = naive_stretches(random)
     widest = max(b - a for a, b in stretches)
-    assert one.plateau() == next((a, b) for a, b in stretches if b - a > widest - 1e-12)
-    assert one.plateau(tolerance=0) == one.plateau()
+    assert random.plateau() == next((a, b) for a, b in stretches if b - a > widest - 1e-12)
+    assert random.plateau(tolerance=0) == random.plateau()
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"),
+    ("at_zero", "expected"),
     [
         (curve([0], [0.2], 2.0), (0.0, 2.0)),
         (curve([-1], [0.2], 1.0), (-1.0, 1.0)),
@@ -76,8 +76,8 @@ def test_the_plateau_is_the_first_of_the_widest_lowest_stretches(seed):
         (curve([0.5], [0.2], 1.0), None),  # 0 is not on it
     ],
 )
-def test_the_plateau_at_zero_is_there_only_if_nothing_is_to_be_gained_or_lost(one, expected):
-    assert one.plateau_at_zero() == expected
+def test_the_plateau_at_zero_is_there_only_if_nothing_is_to_be_gained_or_lost(at_zero, expected):
+    assert at_zero.plateau_at_zero() == expected
 
 
 def test_a_sliver_that_ends_at_zero_does_not_hold_zero():
@@ -89,10 +89,10 @@ def test_a_range_as_narrow_as_a_sliver_has_a_plateau():
 
 
 def test_on_a_sliver_the_gamma_to_choose_is_zero_if_it_is_there_and_else_where_it_begins():
-    one = curve([-1], [0.2], 1.0)
-    assert one.middle((-SLIVER / 9, SLIVER / 9)) == 0.0
-    assert one.middle((0.0, SLIVER)) == 0.0
-    assert one.middle((0.5, 0.5 + SLIVER / 2)) == 0.5
+    flat = curve([-1], [0.2], 1.0)
+    assert flat.middle((-SLIVER / 9, SLIVER / 9)) == 0.0
+    assert flat.middle((0.0, SLIVER)) == 0.0
+    assert flat.middle((0.5, 0.5 + SLIVER / 2)) == 0.5
 
 
 def test_a_change_is_at_the_middle_if_it_is_within_half_a_sliver_of_it():
@@ -103,9 +103,9 @@ def test_a_change_is_at_the_middle_if_it_is_within_half_a_sliver_of_it():
 
 def test_steps_at_one_gamma_are_one_step():
     gammas, steps = np.array([0.2, 0.2, 0.2, 0.5, 0.9, 0.9]), np.array([1.0, 2, 4, 8, 16, 32])
-    one = accumulate(100.0, gammas, steps, (0.0, 1.0))
-    assert one.gammas.tolist() == [0.0, 0.2, 0.5, 0.9]
-    assert one.values.tolist() == [100.0, 107.0, 115.0, 163.0]
+    sums = accumulate(100.0, gammas, steps, (0.0, 1.0))
+    assert sums.gammas.tolist() == [0.0, 0.2, 0.5, 0.9]
+    assert sums.values.tolist() == [100.0, 107.0, 115.0, 163.0]
     assert accumulate(1.0, np.array([0.0]), np.array([2.0]), (0.0, 1.0)).values.tolist() == [3.0]
 
 

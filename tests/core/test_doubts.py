@@ -185,9 +185,9 @@ def test_norms_that_fall_as_counts_grow_are_named():
 
 def test_a_class_without_a_sample_is_named():
     logits, labels = calibrated(0, 400)
-    some = labels != 2
+    rows = labels != 2
     with pytest.warns(lh.warnings.MissingClassWarning, match=r"no sample here of class 2 \(owl\)"):
-        lh.tune(logits[some], labels[some], COUNTS, names=["cat", "dog", "owl", "ant"])
+        lh.tune(logits[rows], labels[rows], COUNTS, names=["cat", "dog", "owl", "ant"])
 
 
 def test_warnings_point_at_the_line_that_called():

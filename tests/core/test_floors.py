@@ -73,8 +73,8 @@ def test_a_conflict_is_proven_for_the_classes_that_have_it():
     best = most_right(scores.T, labels, need, 2)
     reached = count_right(scores + best.offset, labels)[2]
     # By hand: of the differences of the two classes, the one that leaves class 1 what it needs.
-    own = scores[labels == 1]
-    lead = np.sort(own[:, 1] - own[:, 2])[::-1][need[1] - 1]
+    of_class = scores[labels == 1]
+    lead = np.sort(of_class[:, 1] - of_class[:, 2])[::-1][need[1] - 1]
     other = scores[labels == 2]
     assert reached <= (other[:, 2] - other[:, 1] > -lead).sum() < need[2]
 

@@ -101,8 +101,8 @@ def test_permuting_classes_or_samples_changes_nothing(case, random):
     for other in (of_classes, of_samples):
         for gamma in GRID:
             for name in ("error_curve", "balanced_error_curve"):
-                found, wanted = (getattr(each, name).at(gamma) for each in (other, path))
-                assert found == pytest.approx(wanted, abs=1e-12)
+                value, wanted = (getattr(each, name).at(gamma) for each in (other, path))
+                assert value == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -173,8 +173,8 @@ def test_a_class_without_samples_is_left_out():
 def test_class_curves_agree_with_the_points():
     path = gamma_path(*problem(1, 300), COUNTS)
     for gamma in (0.0, 0.33, 1.2):
-        found = [path.class_curve(i).at(gamma) for i in range(4)]
-        assert found == pytest.approx(path.at(gamma).class_accuracy.tolist())
+        accuracies = [path.class_curve(i).at(gamma) for i in range(4)]
+        assert accuracies == pytest.approx(path.at(gamma).class_accuracy.tolist())
 
 
 # -- The best ------------------------------------------------------------------------------------
@@ -201,9 +201,9 @@ def test_the_best_gamma_is_the_best_of_all_that_meet_the_floors(rule, metric, fl
             path.best(goal)
         return
     best = path.best(goal)
-    found = loss_by_hand(metric, labels, path.predictions(best.gamma))
-    assert found == pytest.approx(min(losses), abs=1e-9)
-    assert best.value == pytest.approx(found if metric in LOSSES else 1 - found, abs=1e-9)
+    loss = loss_by_hand(metric, labels, path.predictions(best.gamma))
+    assert loss == pytest.approx(min(losses), abs=1e-9)
+    assert best.value == pytest.approx(loss if metric in LOSSES else 1 - loss, abs=1e-9)
     assert best.metric == metric
 
 

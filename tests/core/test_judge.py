@@ -116,9 +116,9 @@ def test_slopes_are_what_one_sample_more_does_to_the_loss(metric):
     slopes = find_slopes(goal, tables)
     for true, called in ((0, 0), (3, 3), (3, 0), (2, 1)):
         more = goal.tables(np.append(labels, true), np.append(before, called), 4)
-        found = moves_by(slopes, np.array([true]), np.array([called]), goal.cost)
+        move = moves_by(slopes, np.array([true]), np.array([called]), goal.cost)
         truth = float(goal.loss(more) - goal.loss(tables))
-        assert found[0] == pytest.approx(truth, rel=0.03, abs=3e-7)
+        assert move[0] == pytest.approx(truth, rel=0.03, abs=3e-7)
 
 
 def test_few_samples_that_agree_do_not_make_a_class_certain():
@@ -128,8 +128,8 @@ def test_few_samples_that_agree_do_not_make_a_class_certain():
     evidence = judge(Outcomes.of(labels, before, after, 2), lh.Goal().on(labels, 2, None))
     assert evidence.gain == pytest.approx(0.5)
     # What is known of a recall with 3 right of 3 is Beta(3.5, 0.5) (Jeffreys); it counts half here.
-    known = beta.std(3.5, 0.5) / 2
-    assert known < evidence.standard_error < 4 * known
+    spread = beta.std(3.5, 0.5) / 2
+    assert spread < evidence.standard_error < 4 * spread
     assert evidence.verdict != "changes nothing"
 
 

@@ -73,13 +73,13 @@ def test_log_softmax_agrees_with_scipy_even_for_huge_logits():
 
 
 def test_the_fitted_temperature_is_the_one_scipy_finds():
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda t: metrics.log_loss(LABELS, softmax(LOGITS / t, axis=1), labels=range(K)),
         bounds=(0.05, 20),
         method="bounded",
         options={"xatol": 1e-8},
     )
-    assert m.fit_temperature(LOGITS, LABELS) == pytest.approx(found.x, rel=1e-3)
+    assert m.fit_temperature(LOGITS, LABELS) == pytest.approx(minimum.x, rel=1e-3)
 
 
 def test_calibration_error_agrees_with_a_loop_over_bins():
@@ -122,20 +122,20 @@ def test_the_negative_share_is_that_of_true_classes():
 
 def test_all_measures_at_once_agree_with_each_alone():
     counts = [500, 300, 100, 50, 19, 5]
-    found = m.measure(LOGITS, LABELS, counts)
+    measures = m.measure(LOGITS, LABELS, counts)
     recalls = metrics.recall_score(LABELS, LOGITS.argmax(axis=1), average=None)
-    assert found.n == N
-    assert found.error == m.error(LOGITS, LABELS)
-    assert found.balanced_error == m.balanced_error(LOGITS, LABELS)
-    assert found.groups == pytest.approx(
+    assert measures.n == N
+    assert measures.error == m.error(LOGITS, LABELS)
+    assert measures.balanced_error == m.balanced_error(LOGITS, LABELS)
+    assert measures.groups == pytest.approx(
         {"many": recalls[:2].mean(), "medium": recalls[2:4].mean(), "few": recalls[4:].mean()}
     )
-    assert (found.worst_class, found.worst_recall) == (
+    assert (measures.worst_class, measures.worst_recall) == (
         recalls.argmin(),
         pytest.approx(recalls.min()),
     )
-    assert found.calibration_error == m.calibration_error(LOGITS, LABELS)
-    assert found.negative_log_likelihood == m.negative_log_likelihood(LOGITS, LABELS)
+    assert measures.calibration_error == m.calibration_error(LOGITS, LABELS)
+    assert measures.negative_log_likelihood == m.negative_log_likelihood(LOGITS, LABELS)
     assert m.measure(LOGITS, LEFT_OUT).worst_class != 3
     assert m.measure(LOGITS, LABELS).groups == {}
 

@@ -107,16 +107,16 @@ def test_metrics_for_which_classes_come_as_in_training_need_no_move():
     ("metric", "usual"), [("balanced_error", 1.0), ("macro_f1", 0.5), ("g_mean", 1.0)]
 )
 def test_the_strength_of_a_calibrated_model_is_about_what_is_usual(metric, usual):
-    found = []
+    strengths = []
     for seed in range(4):
         samples, fits, temperature = fitted(seed, 3000)
         goal = goal_of(metric, samples)
         along = temperature * samples.toward(goal)
-        found.append(
+        strengths.append(
             strength_of(move_along(fits, samples, goal, temperature).whole, fits.whole, along)
         )
     assert METRICS[metric].usual == usual
-    assert np.mean(found) == pytest.approx(usual, abs=0.25)
+    assert np.mean(strengths) == pytest.approx(usual, abs=0.25)
 
 
 def test_few_samples_stay_nearer_to_what_is_usual():
@@ -191,7 +191,8 @@ def test_a_move_is_better_for_its_metric_on_new_samples_than_none():
     for metric in ("balanced_error", "macro_f1", "mcc", "g_mean", "worst_recall", "cost"):
         moved = move_along(fits, samples, goal_of(metric, samples), temperature).whole
         after, before = (
-            loss_by_hand(metric, truth, one.predict(new)) for one in (moved, fits.whole)
+            loss_by_hand(metric, truth, adjustment.predict(new))
+            for adjustment in (moved, fits.whole)
         )
         assert after < before + 0.005
 

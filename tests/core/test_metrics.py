@@ -121,14 +121,14 @@ def test_toward_a_target_a_metric_is_that_of_samples_weighted_by_it(metric):
     truth = value_by_scikit_learn(
         "error" if metric == "balanced_error" else metric, labels, predicted, COST, weights
     )
-    found = goal.metric.shown(goal.loss(goal.tables(labels, predicted, 4)))
-    assert float(found) == pytest.approx(truth)
+    value = goal.metric.shown(goal.loss(goal.tables(labels, predicted, 4)))
+    assert float(value) == pytest.approx(truth)
 
 
 def test_a_metric_is_found_by_its_name_its_alias_or_as_it_is():
     for name, metric in METRICS.items():
-        for known in (name, *metric.aliases, metric):
-            assert find_metric(known) is metric
+        for alias in (name, *metric.aliases, metric):
+            assert find_metric(alias) is metric
     assert find_metric("f1_macro").name == "macro_f1"
     assert find_metric("balanced_accuracy").name == "balanced_error"
 

@@ -134,9 +134,9 @@ def test_the_fit_without_a_fold_is_the_fit_of_the_other_samples(rule, metric):
     for fold, adjustment in zip(samples.folds, fits.without, strict=True):
         kept = samples.fold != fold
         predicted = adjustment.predict(logits[kept])
-        found = loss_by_hand(metric, labels[kept], predicted)
+        loss = loss_by_hand(metric, labels[kept], predicted)
         best = best_by_hand(rule, metric, logits[kept], labels[kept])
-        assert found == pytest.approx(best, abs=1e-9)
+        assert loss == pytest.approx(best, abs=1e-9)
 
 
 def test_the_strength_is_the_middle_of_the_widest_best_stretch():
@@ -174,8 +174,8 @@ def test_many_changes_are_looked_at_around_the_best_place():
     path = lh.gamma_path(logits, labels, [1000, 300, 90, 30], rule="shift", range=RANGE)
     assert len(path.changes.gamma) > 10_000
     predicted = tuned.apply(logits).argmax(axis=1)
-    found = loss_by_hand("balanced_error", labels, predicted)
-    assert found == pytest.approx(path.best().value, abs=2e-4)
+    loss = loss_by_hand("balanced_error", labels, predicted)
+    assert loss == pytest.approx(path.best().value, abs=2e-4)
     assert tuned.strength == pytest.approx(1, abs=0.1)  # the model is calibrated
 
 

@@ -53,8 +53,8 @@ def fit_by_scipy(name: str, samples: Samples, rows: np.ndarray | None = None):
     spread = np.sqrt(((z - mean) ** 2).mean(axis=0))
     standard = (z - mean) / spread
     kept = np.arange(len(z)) if rows is None else rows
-    own = samples.labels[kept]
-    used = np.bincount(own, minlength=samples.classes) > 0
+    kept_labels = samples.labels[kept]
+    used = np.bincount(kept_labels, minlength=samples.classes) > 0
 
     def parts(free_numbers):
         a, c = np.zeros((2, samples.classes))
@@ -68,11 +68,11 @@ def fit_by_scipy(name: str, samples: Samples, rows: np.ndarray | None = None):
     def loss(free_numbers):
         a, c = parts(free_numbers)
         logs = log_softmax((z + base + a * standard + c)[kept], axis=1)
-        return -logs[np.arange(len(kept)), own].sum() + HELD / 2 * (a @ a + c @ c)
+        return -logs[np.arange(len(kept)), kept_labels].sum() + HELD / 2 * (a @ a + c @ c)
 
     size = int(used.sum()) * (2 if mask.scales and mask.offsets else 1)
-    found = minimize(loss, np.zeros(size), method="BFGS", options={"gtol": 1e-7})
-    a, c = parts(found.x)
+    minimum = minimize(loss, np.zeros(size), method="BFGS", options={"gtol": 1e-7})
+    a, c = parts(minimum.x)
     scale = 1 + a / spread if mask.scales else np.ones(samples.classes)
     offset = temperature * (c - a * mean / spread) if mask.offsets else np.zeros(samples.classes)
     return scale, offset, temperature
@@ -143,7 +143,7 @@ def test_one_step_is_near_the_fit_on_samples_given_so_often():
 @pytest.mark.parametrize("rule", ["offsets", "vector"])
 def test_the_same_number_added_to_all_scores_changes_nothing(rule):
     logits, labels = calibrated(7, 300)
-    plain, other = (lh.tune(some, labels, COUNTS, rule=rule) for some in (logits, logits + 50))
+    plain, other = (lh.tune(scores, labels, COUNTS, rule=rule) for scores in (logits, logits + 50))
     np.testing.assert_array_equal(
         plain.apply(logits).argmax(axis=1), other.apply(logits + 50).argmax(axis=1)
     )
@@ -155,7 +155,7 @@ def test_the_same_number_added_to_all_scores_changes_nothing(rule):
 def test_a_number_added_to_all_scores_of_a_sample_changes_no_offset(seed):
     logits, labels = calibrated(seed, 100)
     level = 5 * np.random.default_rng(seed).normal(size=(100, 1))
-    plain, other = (lh.tune(some, labels, COUNTS) for some in (logits, logits + level))
+    plain, other = (lh.tune(scores, labels, COUNTS) for scores in (logits, logits + level))
     np.testing.assert_allclose(other.adjustment.offset, plain.adjustment.offset, atol=1e-4)
     assert other.gain == pytest.approx(plain.gain)
 
@@ -184,10 +184,10 @@ def test_scores_in_any_form_have_the_same_fit(rule, form, tmp_path):
         "list": logits.tolist,
         "memmap": lambda: _memmap(tmp_path / "logits.npy", logits),
     }[form]()
-    found = lh.tune(given_logits, labels, COUNTS, rule=rule).adjustment
+    fitted = lh.tune(given_logits, labels, COUNTS, rule=rule).adjustment
     tolerance = 0.05 if form == "float16" else 1e-3
-    np.testing.assert_allclose(found.scale, wanted.scale, rtol=tolerance)
-    np.testing.assert_allclose(found.offset, wanted.offset, atol=8 * tolerance)
+    np.testing.assert_allclose(fitted.scale, wanted.scale, rtol=tolerance)
+    np.testing.assert_allclose(fitted.offset, wanted.offset, atol=8 * tolerance)
 
 
 def _memmap(path, values):
@@ -206,12 +206,12 @@ def test_counts_matter_by_their_proportions_alone():
 
 def test_a_class_without_samples_is_moved_by_its_count_alone():
     logits, labels = calibrated(10, 4000)
-    some = labels != 2
-    tuned = lh.tune(logits[some], labels[some], COUNTS)
+    rows = labels != 2
+    tuned = lh.tune(logits[rows], labels[rows], COUNTS)
     assert np.isfinite(tuned.adjustment.offset).all()
     neighbors = tuned.adjustment.offset[[1, 3]]
     assert neighbors[0] < tuned.adjustment.offset[2] < neighbors[1]
-    fits, temperature = fit_per_class(samples_of(logits[some], labels[some]), MASKS["offsets"])
+    fits, temperature = fit_per_class(samples_of(logits[rows], labels[rows]), MASKS["offsets"])
     assert fits.whole.offset[2] == 0  # before what the goal asks for
     assert np.isfinite(temperature)
 

@@ -66,8 +66,8 @@ def test_em_maximizes_the_likelihood(more):
         method="Nelder-Mead",
         options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 20000},
     )
-    found = maximize_shares(ratios, weights, more=more)
-    assert loss(np.log(found)) <= best.fun + 1e-9
+    shares = maximize_shares(ratios, weights, more=more)
+    assert loss(np.log(shares)) <= best.fun + 1e-9
 
 
 def test_a_class_that_a_few_samples_do_not_show_is_not_taken_for_absent():
@@ -89,13 +89,13 @@ def test_projection_on_the_simplex_is_the_nearest_point():
     rng = np.random.default_rng(0)
     for _ in range(20):
         values = rng.normal(size=3)
-        found = project_on_simplex(values)
+        projected = project_on_simplex(values)
         grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
         grid = np.column_stack([grid, 1 - grid.sum(axis=1)])
         grid = grid[grid[:, 2] >= 0]
-        assert found.sum() == pytest.approx(1)
-        assert found.min() >= 0
-        assert ((found - values) ** 2).sum() <= ((grid - values) ** 2).sum(axis=1).min() + 1e-12
+        assert projected.sum() == pytest.approx(1)
+        assert projected.min() >= 0
+        assert ((projected - values) ** 2).sum() <= ((grid - values) ** 2).sum(axis=1).min() + 1e-12
 
 
 def test_bbse_is_the_solution_by_hand():

@@ -198,10 +198,10 @@ def test_a_mistake_is_reported_in_one_line(mistake):
 
 
 def test_without_counts_those_of_the_labels_stand_in_and_it_is_said():
-    own = np.bincount(LABELS)
-    tuned, same = tune(counts=None), tune(counts=own)
+    of_labels = np.bincount(LABELS)
+    tuned, same = tune(counts=None), tune(counts=of_labels)
     assert (tuned.counted, same.counted) == (True, False)
-    assert tuned.counts == same.counts == tuple(own)
+    assert tuned.counts == same.counts == tuple(of_labels)
     np.testing.assert_allclose(tuned.adjustment.offset, same.adjustment.offset)
     assert tuned.gain == same.gain
     assert "counts are those of the held-out labels" in str(tuned)
@@ -210,8 +210,8 @@ def test_without_counts_those_of_the_labels_stand_in_and_it_is_said():
 
 @pytest.mark.filterwarnings("ignore::levelhead.support.warnings.MissingClassWarning")
 def test_without_counts_a_class_without_a_label_counts_as_one_sample():
-    some = LABELS < 3
-    assert tune(LOGITS[some], LABELS[some], None).counts == (*np.bincount(LABELS)[:3], 1.0)
+    rows = LABELS < 3
+    assert tune(LOGITS[rows], LABELS[rows], None).counts == (*np.bincount(LABELS)[:3], 1.0)
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor, np.float32])
@@ -220,9 +220,9 @@ def test_counts_labels_and_names_come_in_any_form(kind):
         kind(COUNTS.tolist()) if kind is not np.float32 else dict(zip(NAMES, COUNTS, strict=True))
     )
     names = NAMES if kind is np.float32 else None
-    found = tune(counts=counts, names=names)
-    np.testing.assert_array_equal(found.adjustment.offset, tune().adjustment.offset)
-    assert found.names == (None if names is None else tuple(NAMES))
+    tuned = tune(counts=counts, names=names)
+    np.testing.assert_array_equal(tuned.adjustment.offset, tune().adjustment.offset)
+    assert tuned.names == (None if names is None else tuple(NAMES))
     as_names = tune(labels=np.array(NAMES)[LABELS], counts=dict(zip(NAMES, COUNTS, strict=True)))
     np.testing.assert_array_equal(as_names.adjustment.offset, tune().adjustment.offset)
 

@@ -51,9 +51,9 @@ def test_the_temperature_is_where_the_derivative_is_zero(n, scale, added):
 @pytest.mark.parametrize("held", [1.0, 100.0])
 def test_a_temperature_that_is_held_is_drawn_to_1(scale, held):
     logits, labels = problem(200, 5, scale)
-    found = fit_temperature(logits, labels, held=held)
-    assert found == pytest.approx(by_scipy(logits, labels, np.ones(200), 0.0, held), rel=1e-3)
-    assert abs(np.log(found)) < abs(np.log(fit_temperature(logits, labels)))
+    temperature = fit_temperature(logits, labels, held=held)
+    assert temperature == pytest.approx(by_scipy(logits, labels, np.ones(200), 0.0, held), rel=1e-3)
+    assert abs(np.log(temperature)) < abs(np.log(fit_temperature(logits, labels)))
 
 
 def test_scores_that_are_never_wrong_get_a_small_temperature_and_those_always_wrong_a_large_one():
@@ -68,8 +68,8 @@ def test_scores_that_are_never_wrong_get_a_small_temperature_and_those_always_wr
 
 @pytest.mark.parametrize("n", [7, 1400])
 def test_scores_that_say_nothing_have_some_temperature(n):
-    found = fit_temperature(np.full((n, 3), 0.25), np.arange(n) % 3)
-    assert 0 < found < np.inf
+    temperature = fit_temperature(np.full((n, 3), 0.25), np.arange(n) % 3)
+    assert 0 < temperature < np.inf
     calm = fit_temperature(np.full((n, 3), 0.25), np.arange(n) % 3, held=10.0)
     assert calm == pytest.approx(1, rel=1e-3)
 
@@ -119,5 +119,5 @@ def test_scores_of_a_tensor_have_the_temperature_of_the_array(dtype, masked):
     if masked:
         logits[::2, 3], labels = np.finfo(dtype).min, np.where(labels == 3, 4, labels)
     offset, weights = np.random.default_rng(1).normal(size=10), np.ones(1400)
-    found = fit_temperature(torch.from_numpy(logits), labels, weights, offset)
-    assert found == pytest.approx(fit_temperature(logits, labels, weights, offset), rel=2e-3)
+    temperature = fit_temperature(torch.from_numpy(logits), labels, weights, offset)
+    assert temperature == pytest.approx(fit_temperature(logits, labels, weights, offset), rel=2e-3)

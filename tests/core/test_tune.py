@@ -35,9 +35,9 @@ def rule_of(name: str):
 def test_a_model_that_is_level_is_rarely_said_to_be_better_and_half_the_time_left_alone(metric, n):
     """Nothing can be gained here. Of 100 choices 5 may be called better by chance."""
     tuned = [lh.tune(*level(seed, n), metric=metric) for seed in range(100)]
-    assert sum(one.verdict == "better" for one in tuned) <= 5
-    assert sum(one.worthwhile for one in tuned) <= 60
-    assert np.mean([one.gain for one in tuned]) <= 0.002
+    assert sum(choice.verdict == "better" for choice in tuned) <= 5
+    assert sum(choice.worthwhile for choice in tuned) <= 60
+    assert np.mean([choice.gain for choice in tuned]) <= 0.002
 
 
 @pytest.mark.slow
@@ -109,12 +109,12 @@ def test_every_metric_is_about_as_good_on_new_samples_as_the_best_shift_of_all(m
     logits, labels = calibrated(1, 5000)
     goal = lh.Goal(metric, cost=COST if metric == "cost" else None)
     tuned = lh.tune(logits, labels, COUNTS, metric=goal)
-    found = loss_by_hand(metric, truth, tuned.apply(new).argmax(axis=1))
+    loss = loss_by_hand(metric, truth, tuned.apply(new).argmax(axis=1))
     best = min(
         loss_by_hand(metric, truth, (new + s * SHIFT).argmax(axis=1))
         for s in np.linspace(0, 1.5, 31)
     )
-    assert found < best + (0.2 if metric == "cost" else 0.04)
+    assert loss < best + (0.2 if metric == "cost" else 0.04)
 
 
 @pytest.mark.parametrize("rule", ["offsets", "shift", "vector"])
@@ -238,7 +238,7 @@ def test_masked_scores_set_neither_temperature_nor_offsets(mask, rule):
     logits, labels = calibrated(10, 2000)
     masked = logits.copy()
     masked[::500, 0] = np.where(labels[::500] == 0, masked[::500, 0], mask)
-    plain, other = (lh.tune(some, labels, COUNTS, rule=rule) for some in (logits, masked))
+    plain, other = (lh.tune(scores, labels, COUNTS, rule=rule) for scores in (logits, masked))
     assert other.temperature == pytest.approx(plain.temperature, rel=0.05)
     np.testing.assert_allclose(other.adjustment.offset, plain.adjustment.offset, atol=0.4)
 
@@ -250,7 +250,8 @@ def test_minus_infinity_is_chosen_with_as_a_very_low_score_is(rule, metric):
     masked = np.random.default_rng(0).random((800, 4)) < [0.0, 0.1, 0.1, 0.1]
     low, least = (np.where(masked, mask, logits + 8) for mask in (-1e9, -np.inf))
     wanted, found = (
-        lh.tune(some, labels, COUNTS, rule=rule_of(rule), metric=metric) for some in (low, least)
+        lh.tune(scores, labels, COUNTS, rule=rule_of(rule), metric=metric)
+        for scores in (low, least)
     )
     np.testing.assert_allclose(found.adjustment.offset, wanted.adjustment.offset, atol=1e-4)
     np.testing.assert_allclose(found.adjustment.scale, wanted.adjustment.scale, rtol=1e-4)

@@ -76,10 +76,10 @@ def test_single_rows_and_more_axes_are_applied_as_rows_are(tuned):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_tensors_stay_tensors_and_have_the_scores_of_arrays(tuned, dtype):
     given = torch.tensor(LOGITS, dtype=dtype)
-    found = tuned.apply(given)
-    assert isinstance(found, torch.Tensor)
-    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    np.testing.assert_allclose(found, tuned.apply(given.double().numpy()), rtol=1e-5, atol=1e-5)
+    adjusted = tuned.apply(given)
+    assert isinstance(adjusted, torch.Tensor)
+    assert adjusted.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    np.testing.assert_allclose(adjusted, tuned.apply(given.double().numpy()), rtol=1e-5, atol=1e-5)
     assert tuned.apply(given[3]).shape == (4,)
     assert tuned.apply(given.reshape(4, 100, 4)).shape == (4, 100, 4)
 
