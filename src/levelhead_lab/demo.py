@@ -25,7 +25,8 @@ from .runs.evaluate import evaluate
 from .runs.spec import check_seed
 from .runs.subject import subject_of
 
-RATIO, HOLD_OUT = 50, 0.2  # of the digits
+RATIO = 50  # of the digits
+HOLD_OUT = 0.2  # share of the digits
 SHARE = 0.1  # images held out of CIFAR-10's test images, over training images
 SHOWN = (Offsets.name, Rescale.name)  # the rules of the tables
 Row = dict[str, Any]
@@ -43,6 +44,7 @@ def run_demo(
 
 
 def missing_to_train() -> list[str]:
+    """Return the extras that training on digits needs and that are not installed."""
     return [extra for extra in ("torch", "sklearn") if find_spec(extra) is None]
 
 
@@ -138,17 +140,19 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
 
 def error_rows(key: str, snapshot: Snapshot) -> list[Row]:
     """Return the test errors of a network as trained by the method `key`, and adjusted by each rule shown."""
-    found = [evaluate(snapshot, rule=rule) for rule in SHOWN]
+    evaluations = [evaluate(snapshot, rule=rule) for rule in SHOWN]
     title = METHODS[key].title
-    rows = [_row(key, title, snapshot, found[0].before)]
-    for one in found:
-        ending = f"+{RULES[one.tuned.rule].title}"
-        row = _row(key + ending.lower(), title + ending, snapshot, one.after)
-        rows.append({**row, "rule": one.tuned.rule, "strength": one.tuned.strength})
+    rows = [_row(key, title, snapshot, evaluations[0].before)]
+    for evaluation in evaluations:
+        tuned = evaluation.tuned
+        ending = f"+{RULES[tuned.rule].title}"
+        row = _row(key + ending.lower(), title + ending, snapshot, evaluation.after)
+        rows.append({**row, "rule": tuned.rule, "strength": tuned.strength})
     return rows
 
 
 def _row(key: str, method: str, snapshot: Snapshot, measures: Measures) -> Row:
+    """Return a row of the table: both errors, classes alike and as frequent as in training, and the worst class."""
     names = snapshot.head.names or [str(i) for i in range(snapshot.head.classes)]
     prior = snapshot.counts / snapshot.counts.sum()
     return {

@@ -101,56 +101,50 @@ class Snapshot:
         )
 
     def __repr__(self) -> str:
-        splits = (
-            ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
-            or "no features"
-        )
+        splits = self._splits_text() or "no features"
         classes = f"{self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples"
         return f"Snapshot({classes}, head {list(self.head.weight.shape)}; {splits})"
+
+    def _splits_text(self) -> str:
+        return ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
 
     def _repr_html_(self) -> str:
         from levelhead.show.style import html, short
 
+        classes = str(self.head.classes)
         names = self.head.names or ()
-        shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])
-        samples = f"of {self.counts.max()} to {self.counts.min()} training samples"
-        bias = self.head.bias
+        if names:
+            first = [short(name) for name in names[:5]]
+            if len(names) > 5:
+                first.append("...")
+            classes += f" ({', '.join(first)})"
+        bias = "no bias" if self.head.bias is None else "with a bias"
         rows = {
-            "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, {samples}",
-            "head": f"weight {list(self.head.weight.shape)}, {'no bias' if bias is None else 'with a bias'}",
-            "splits": ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
-            or "none",
+            "classes": f"{classes}, of {self.counts.max()} to {self.counts.min()} training samples",
+            "head": f"weight {list(self.head.weight.shape)}, {bias}",
+            "splits": self._splits_text() or "none",
         }
-        facts = {
-            key: str(value)
-            for key, value in self.meta.items()
-            if isinstance(value, str | int | float)
-        }
-        return html(
-            "Snapshot", rows | {key: fact for key, fact in facts.items() if len(fact) <= 80}
-        )
+        # Of the facts about the training, those that fit on a line.
+        for key, value in self.meta.items():
+            if isinstance(value, str | int | float) and len(str(value)) <= 80:
+                rows[key] = str(value)
+        return html("Snapshot", rows)
 
     def save(self, path: str | Path) -> None:
         """Write the snapshot as one safetensors file, atomically."""
         from safetensors.numpy import save
 
         head = self.head.numpy()
-        tensors = {"head.weight": head.weight, "counts": self.counts, "head.bias": head.bias}
+        tensors = {"head.weight": head.weight, "counts": self.counts}
+        if head.bias is not None:
+            tensors["head.bias"] = head.bias
         for split in self.features:
-            tensors |= {
-                f"features.{split}": self.features[split],
-                f"labels.{split}": self.labels[split],
-            }
+            tensors[f"features.{split}"] = self.features[split]
+            tensors[f"labels.{split}"] = self.labels[split]
         names = None if head.names is None else list(head.names)
-        metadata = {
-            "levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})
-        }
-        atomic.write(
-            path,
-            save(
-                {k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}, metadata
-            ),
-        )
+        facts = json.dumps({"version": 1, "names": names, "meta": self.meta})
+        contiguous = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+        atomic.write(path, save(contiguous, {"levelhead.snapshot": facts}))
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:
@@ -172,14 +166,8 @@ class Snapshot:
             )
         try:
             facts = parse_json(metadata)
-            features, labels = (
-                {
-                    key.removeprefix(part): values
-                    for key, values in tensors.items()
-                    if key.startswith(part)
-                }
-                for part in ("features.", "labels.")
-            )
+            features = _with_prefix(tensors, "features.")
+            labels = _with_prefix(tensors, "labels.")
             head = Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"])
             return Snapshot(head, tensors["counts"], features, labels, facts["meta"])
         except (KeyError, TypeError, ValueError) as error:
@@ -187,3 +175,12 @@ class Snapshot:
             if isinstance(error, KeyError):
                 what = f"it has no {error}"
             raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None
+
+
+def _with_prefix(tensors: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Return the tensors whose name begins so, by the rest of their name."""
+    parts = {}
+    for name, values in tensors.items():
+        if name.startswith(prefix):
+            parts[name.removeprefix(prefix)] = values
+    return parts
