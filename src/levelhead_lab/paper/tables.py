@@ -1,4 +1,10 @@
-"""The paper's tables as published: columns, rows and numbers, from tables.toml."""
+"""The paper's tables as published: columns, rows and numbers, from tables.toml.
+
+A column is named by its data: `cifar10:100` is CIFAR-10 with a long tail of ratio 100, `tiny-imagenet:step:10` has
+another profile, and `cao2019/cifar10:100` is trained by another recipe than that of its table. A row is a method of
+`METHODS`. Some rows are copied from other papers (`sources`: by their own recipes), and some can be read in several
+ways (`readings`).
+"""
 
 import tomllib
 from collections.abc import Sequence
@@ -30,29 +36,32 @@ SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each
 
 @cache
 def tables() -> dict[str, Any]:
-    return tomllib.loads(
-        files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8")
-    )
+    """Return all of tables.toml, by the name of the table."""
+    content = files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8")
+    return tomllib.loads(content)
 
 
 def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
     """Return Table 1's columns, such as `cifar10:100`, of one data set or both, with or without the balanced ones."""
-    found = [
-        column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])
-    ]
-    return [column for column in found if not (imbalanced and column.endswith(":1"))]
+    columns = []
+    for column in tables()["table1"]["columns"]:
+        of_data = data in (None, column.split(":")[0])
+        left_out = imbalanced and column.endswith(":1")
+        if of_data and not left_out:
+            columns.append(column)
+    return columns
 
 
 def published_errors(method: str, table: str = "table1") -> dict[str, float]:
     """Return the published top-1 errors of a row, in percent, by column."""
     (row,) = [row for row in tables()[table]["rows"] if row["method"] == method]
-    found = {}
+    errors = {}
     for column, error in zip(tables()[table]["columns"], row["published"], strict=True):
-        if isinstance(error, list):
-            found[column] = error[0]
+        if isinstance(error, list):  # top-1 and top-5
+            errors[column] = error[0]
         else:
-            found[column] = error
-    return found
+            errors[column] = error
+    return errors
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,9 @@ class Reading:
 
     def place(self, column: str) -> tuple[str, str]:
         """Return the column and the method of the networks that are trained for a column of Table 1."""
-        return (f"{self.recipe}/{column}" if self.recipe else column, self.method)
+        if self.recipe:
+            column = f"{self.recipe}/{column}"
+        return column, self.method
 
 
 def readings() -> list[Reading]:
@@ -99,6 +110,7 @@ def reading_below(row: str) -> Reading | None:
 
 
 def repeated_methods(table: str) -> Sequence[str]:
+    """Return the methods of a table that are trained with several seeds, and with a companion that holds out."""
     return tables()[table].get("methods", REPEATED)
 
 
@@ -118,6 +130,7 @@ def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
 
 
 def column_title(column: str) -> str:
+    """Return a column of CIFAR as a title: `CIFAR-10, ratio 100`."""
     data, ratio = column.split(":")
     return f"{DATA_TITLES[data]}, ratio {ratio}"
 

@@ -1,4 +1,9 @@
-"""The trainings that each table of the paper needs, the most valuable first."""
+"""The trainings that each table of the paper needs, the most valuable first.
+
+A table is a list of cells, column and method (`_cells`). Each becomes one training or several (`_hold_outs`): methods
+that are repeated have three seeds, and one more network, the companion, that holds a tenth of its training images out
+to choose gamma on. `reproduce` trains those without a record; `Training.name` is the name of the record.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -80,24 +85,34 @@ def trainings(
     dtype: TrainingDtype = DTYPE,
     unofficial: bool = False,
 ) -> list[Training]:
-    """Return every training of a table, once; `only` are cells or columns: `cifar10:100:wvn`, `cifar10:*`."""
-    cells = _cells(table)
-    found = []
-    for seed in range(seeds):
-        for column, method in cells:
+    """Return every training of a table, once.
+
+    Args:
+        table: such as `table1`.
+        root: the folder of the data sets; None where nothing is trained.
+        seeds: of the methods that are repeated.
+        only: cells or columns, if not all: `cifar10:100:wvn`, `cifar10:*`.
+        dtype: the precision to train in.
+        unofficial: accept data files with another md5.
+    """
+    planned = []
+    for seed in range(seeds):  # the first seed of every cell comes before the second of any
+        for column, method in _cells(table):
             for hold_out in _hold_outs(table, column, method, seed):
                 spec = _spec(column, method, seed, hold_out, root, dtype)
-                found.append(Training(table, column, replace(spec, unofficial=unofficial)))
+                planned.append(Training(table, column, replace(spec, unofficial=unofficial)))
     for cell in only:
-        if not any(_matches(training, cell) for training in found):
-            columns = dict.fromkeys(training.column for training in found)
-            methods = dict.fromkeys(training.spec.method for training in found)
+        if not any(_matches(training, cell) for training in planned):
+            columns = dict.fromkeys(training.column for training in planned)
+            methods = dict.fromkeys(training.spec.method for training in planned)
             raise LevelheadError(
                 f"no cell {cell!r}; a cell is COLUMN or COLUMN:METHOD, and * matches anything; the "
                 f"columns are {', '.join(columns)}; the methods are {', '.join(methods)}",
                 parameter="only",
             )
-    return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
+    if not only:
+        return planned
+    return [t for t in planned if any(_matches(t, cell) for cell in only)]
 
 
 def _cells(table: PaperTable) -> list[tuple[str, str]]:
@@ -148,10 +163,14 @@ def _hold_outs(table: PaperTable, column: str, method: str, seed: int) -> Sequen
     repeated = method in repeated_methods(table)
     one_seed = column.endswith(":1") or column in tables()["table2"]["columns"]
     if seed > 0:
-        return (0.0,) if repeated and not one_seed else ()
+        if repeated and not one_seed:
+            return (0.0,)
+        return ()
     by_source = column.split("/")[0] in tables()["sources"]["specs"]
     companion = repeated and not column.endswith(":1") and not by_source
-    return (0.0, HOLD_OUT) if companion else (0.0,)
+    if companion:
+        return (0.0, HOLD_OUT)
+    return (0.0,)
 
 
 def _spec(
@@ -162,9 +181,14 @@ def _spec(
     root: str | None,
     dtype: TrainingDtype,
 ) -> Spec:
+    """Return the spec of a column's name: RECIPE/DATA:PROFILE:RATIO, without what is usual."""
     recipe, _, rest = column.rpartition("/")
-    data, *profile, ratio = rest.split(":")
-    shape: Any = profile[0] if profile else "long-tail"
+    data, *named_profile, ratio = rest.split(":")
+    profile: Any = "long-tail"
+    if ratio == "1":
+        profile = "given"
+    elif named_profile:
+        profile = named_profile[0]
     ours: dict[str, Any] = {
         "recipe": recipe or None,
         **tables()["sources"]["specs"].get(recipe, {}),
@@ -177,7 +201,7 @@ def _spec(
         data,
         root=root,
         method=method,
-        profile="given" if ratio == "1" else shape,
+        profile=profile,
         ratio=float(ratio),
         hold_out=hold_out,
         seed=seed,
