@@ -115,7 +115,8 @@ def draw_one(world: World, size: int, metric: str, folds: int, seed: int) -> Out
         metric, new_labels[known], tuned.apply(new_logits[known]).argmax(1), np.unique(labels)
     )
     came = after - before
-    assert tuned.evidence is not None and tuned.gain is not None  # there were labels
+    assert tuned.evidence is not None  # there were labels
+    assert tuned.gain is not None
     low, high = (100 * bound for bound in tuned.gain_interval or (0.0, 0.0))
     if not tuned.evidence.changed:  # it states 0, without an interval
         low, high = -2.0, 2.0

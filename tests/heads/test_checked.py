@@ -101,7 +101,9 @@ WRONG = {
     "a Hardtanh": (lambda: Net(lambda m, z: F.hardtanh(z)), SCALE, "does not scale the model's logits"),
     "a flip": (lambda: Net(lambda m, z: z.flip(1)), SCALE, "does not scale the model's logits"),
     "a temperature before a softmax": (
-        lambda: Net(lambda m, z: (z / m.sharpness).softmax(-1), sharpness=2.5), SHIFT, r"by the model's forward.*rule scales",
+        lambda: Net(lambda m, z: (z / m.sharpness).softmax(-1), sharpness=2.5),
+        SHIFT,
+        r"by the model's forward.*rule scales",
     ),
     "a flip before a log-softmax": (
         lambda: Net(lambda m, z: F.log_softmax(z.flip(1), -1)), SCALE, "does not scale the model's logits",

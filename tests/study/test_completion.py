@@ -21,7 +21,10 @@ pytestmark = pytest.mark.skipif(
         (["train", "--track", ""], ["tensorboard", "mlflow", "wandb"]),
         (["train", "--recipe", "kim2020-"], ["kim2020-batch", "kim2020-64"]),
         (["sweep", "--executor", "p"], ["packed"]),
-        (["reproduce", "table"], ["table1", "table2", "table3", "table2-sources", "table2-readings"]),
+        (
+            ["reproduce", "table"],
+            ["table1", "table2", "table3", "table2-sources", "table2-readings"],
+        ),
         (["methods", "ldam"], [name for name in METHODS if name.startswith("ldam")]),
     ],
 )
