@@ -26,7 +26,7 @@ from .runs.spec import check_seed
 from .runs.subject import subject_of
 
 RATIO = 50  # of the digits
-HOLD_OUT = 0.2  # share of the digits
+DIGITS_HELD_OUT = 0.2  # share of the digits
 SHARE = 0.1  # images held out of CIFAR-10's test images, over training images
 SHOWN = (Offsets.name, Rescale.name)  # the rules of the tables
 Row = dict[str, Any]
@@ -115,7 +115,7 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
     start = time.monotonic()
     schedule = find_recipe("digits")
     rows = []
-    data = hold_out(imbalance(digits(), "long-tail", ratio=RATIO), HOLD_OUT)
+    data = hold_out(imbalance(digits(), "long-tail", ratio=RATIO), DIGITS_HELD_OUT)
     for name in ("baseline", "wvn"):
         method = METHODS[name]
         net = build("digits", data.classes, head=method.head, shape=data.shape, seed=seed)
