@@ -339,7 +339,7 @@ def test_the_example_is_the_network_of_the_package_and_its_code_runs(
     wait(page)
     compare(page, logits, labels, network.counts)
     compare_offsets(page, logits, labels, network.counts)
-    assert page.inner_text("#verdict").startswith("Better (a gain with ")
+    assert page.inner_text("#verdict").startswith("Better (chance of a gain: ")
     assert page.locator("#classes th").first.inner_text() == "truck"
     monkeypatch.chdir(tmp_path)
     np.save("logits.npy", logits)

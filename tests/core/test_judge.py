@@ -199,7 +199,7 @@ def test_evidence_prints_as_one_line():
     evidence = evidence_of(0.1, 0.05)
     assert str(evidence) == repr(evidence)
     assert str(evidence) == (
-        "Evidence(error 0.0% -> 0.0%, gain 10.0 points (0.2 to 19.8): better (a gain with 98%); "
+        "Evidence(error 0.0% -> 0.0%, gain 10.0 points (0.2 to 19.8): better (chance of a gain: 98%); "
         "100 samples, 5 of them predicted otherwise)"
     )
 

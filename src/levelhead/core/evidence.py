@@ -134,7 +134,7 @@ class Evidence:
             return f"{self.verdict}: no prediction differs"
         if self.n < FEWEST:
             return f"{self.verdict}: {self.n} samples are too few to tell"
-        return f"{self.verdict} (a gain with {self.probability:.0%})"
+        return f"{self.verdict} (chance of a gain: {_chance_text(self.probability)})"
 
     def change_text(self) -> str:
         """Return the metric before and after, and the gain with its interval, in words."""
@@ -162,6 +162,19 @@ class Evidence:
             "n": self.n,
             "level": self.level,
         }
+
+
+def _chance_text(probability: float) -> str:
+    """Return a probability in whole percent, of which none is 0 or 100: samples cannot tell that.
+
+    >>> _chance_text(0.973), _chance_text(0.9999)
+    ('97%', 'over 99%')
+    """
+    if probability > 0.99:
+        return "over 99%"
+    if probability < 0.01:
+        return "under 1%"
+    return f"{probability:.0%}"
 
 
 def _positives(tables: Tables) -> Tables:
