@@ -48,9 +48,9 @@ By = Tuned | Rule | str | Path  # what was tuned before, its file, or a rule wit
 class BaseAdjustCallback:
     """An adjustment at the end of a training, undone before the next one starts."""
 
-    adjusted: Adjusted | None = None  #: what was done to the head; None while it is trained
-    tuned: Tuned | None = None  #: what was tuned on the evaluation
-    verdict: str | None = None  #: both in words
+    adjusted: Adjusted | None = None  # what was done to the head; None while it is trained
+    tuned: Tuned | None = None  # what was tuned on the evaluation
+    verdict: str | None = None  # both in words
     _samples: tuple[Tensor, Tensor]  # logits [N, K] and labels [N] of the evaluation
     _counts: np.ndarray | None = None  # [K], known when a training has started
     _likely: int | None = None  # K, as far as counts or labels tell it
