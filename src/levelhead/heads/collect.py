@@ -8,7 +8,6 @@ the head took [n, d]. Of tokens or pixels, one row each is kept, without those t
 """
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -56,12 +55,6 @@ class _Rows(NamedTuple):
     logits: "Tensor"  # [n, K]
     labels: "Tensor"  # [n]
     features: "Tensor | None"  # [n, d]
-
-
-def is_module(model: object) -> bool:
-    """Return whether something is a torch module."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def collect(

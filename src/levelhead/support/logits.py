@@ -2,8 +2,7 @@
 
 `check_logits` is the whole check: numbers, of the right shape, finite (but for -inf, which masks a
 class), and not probabilities or percentages by mistake. Large logits are checked part by part
-(support/read.py), by `numeric_logits` and `lower_masked`. What was checked may be wrapped as
-`CheckedLogits`, and is not checked again.
+(support/read.py), by `numeric_logits` and `lower_masked`.
 """
 
 from collections.abc import Sequence
@@ -16,17 +15,6 @@ from .types import Kind
 
 LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 _PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 100"
-
-
-class CheckedLogits(np.ndarray):
-    """Logits [N, K] in memory that are checked already, by whoever made this view of them."""
-
-
-def read_logits(logits: Array, kind: Kind = "logits") -> np.ndarray:
-    """Return logits [N, K] in memory, checked unless they are already."""
-    if isinstance(logits, CheckedLogits):
-        return np.asarray(logits)
-    return check_logits(to_numpy(logits), kind=kind)
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .arrays import Array, is_torch, to_numpy
 from .errors import LevelheadError
-from .logits import CheckedLogits, check_logits, lower_masked
+from .logits import check_logits, lower_masked
 from .progress import RowProgress
 from .types import Kind
 
@@ -43,7 +43,6 @@ def read_chunks(
     if getattr(logits, "ndim", None) != 2:
         logits = check_logits(logits, kind=kind)  # raises, or turns a list into an array
         kind = "logits"
-    checked = isinstance(logits, CheckedLogits)
     rows = len(logits)
     step = max(1, size // max(1, logits.shape[1]))
     for first in range(0, rows, step):
@@ -55,14 +54,13 @@ def read_chunks(
             part = np.asarray(part)
         if part.dtype == np.float16:
             part = part.astype(np.float32)  # sums of float16 overflow
-        if not checked:
-            if kind != "logits" or part.dtype.kind != "f":
-                part = check_logits(part, kind=kind, first=first)
-            elif first == 0 and part.shape[1] > 1:
-                # What looks like probabilities is refused by the first rows.
-                check_logits(part[:1000])
-            if check:
-                part = lower_masked(part, first)
+        if kind != "logits" or part.dtype.kind != "f":
+            part = check_logits(part, kind=kind, first=first)
+        elif first == 0 and part.shape[1] > 1:
+            # What looks like probabilities is refused by the first rows.
+            check_logits(part[:1000])
+        if check:
+            part = lower_masked(part, first)
         yield first, part
         _forget(logits)
         if progress is not None:
