@@ -104,6 +104,8 @@ def _fail_all(
         ]
         ended = run(command.words, work.folder, prepare=fork_workers, trace=inject, limit=120)
         ended = replace(ended, err=re.sub(command.progress, "", ended.err, flags=re.M))
+        if command.keeps_parts:  # the table of the runs that did finish
+            ended = replace(ended, out="")
         title = f"{name}, {call} {number}"
         wrong = work.check_inputs()
         if ended.status == 0:  # the call was not needed, or was tried again
