@@ -35,6 +35,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .files import spread
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "results" / "onnx-edit.json"
 MEGABYTES = (100, 400, 1_000)
@@ -206,14 +208,6 @@ def digested(source: Path, update: Callable[[bytes], object]) -> tuple[float, fl
         while block := file.read(1 << 18):
             update(block)
     return time.perf_counter() - start, time.process_time() - before
-
-
-def spread(values: np.ndarray) -> dict[str, float]:
-    return {
-        "median": round(float(np.median(values)), 3),
-        "low": round(float(values.min()), 3),
-        "high": round(float(values.max()), 3),
-    }
 
 
 if __name__ == "__main__":
