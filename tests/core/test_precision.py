@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from levelhead import Head
-from levelhead.core.head import can_flip, rounding_flips
+from levelhead.core.head_checks import can_flip, rounding_flips
 from levelhead.core.rules import Rescale
 
 

@@ -2,7 +2,7 @@
 
 Checked input:
     counts, class_names, class_labels, arguments: training counts, names, labels, and numbers that users give
-    head, label_task: the last layer; whether it gives one class or several labels
+    head, head_checks, label_task: the last layer; what scaling and rounding can change; one class or several labels
     probabilities: probabilities as scores
 
 A choice:

@@ -17,7 +17,8 @@ from ..support.errors import LevelheadError
 from ..support.logits import check_columns, raise_masked
 from .class_names import listed
 from .goal import Goal
-from .head import Head, norm_follows_count
+from .head import Head
+from .head_checks import norm_follows_count
 from .judge import Outcomes
 from .rules import OneStrength, Rule
 from .samples import Given

@@ -1,25 +1,26 @@
-"""A head: the last linear layer of a classifier, as a value; what its norms say, and what rounding can change.
+"""`Head`: the last linear layer of a classifier, as a value, and the projection of its weight vectors to unit length.
 
-`Head` holds weights [K, d] and a bias [K], in numpy or torch, in any floating type. Whoever reads one from a
-module or a file makes this value, and whoever changes one returns a new one. The functions after it answer
-what is asked of a head before it is changed: whether its norms follow the counts, whether scaling can change
-a prediction at all, and how many predictions rounding could change.
+A head makes logits of features, ``logit_k = w_k'f + b_k``. `Head` holds the weights [K, d] and, where there is
+one, the bias [K], in numpy or torch, in any floating type. It is the noun between the rooms: whoever reads a
+head out of a module or a file (heads/, files/) makes this value, whoever changes one (`Adjustment.head`,
+`normalize`) returns a new one, and whoever writes one back takes it apart again. So nothing here knows where a
+head came from or where it goes.
+
+Shapes and types are checked when it is made, numbers only when they are about to be used (`Head.checked`):
+that reads all of the weights, which of a file may be gigabytes. What is asked of a head before it is changed
+is in head_checks.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..support.arrays import Array, is_torch, narrow, product, row_norms, to_numpy, widen
-from ..support.errors import LevelheadError, check_choice
-from ..support.warnings import CountsWarning, LevelheadWarning, NormWarning
+from ..support.errors import LevelheadError
 from .class_names import title
-
-# The largest relative error of rounding to each type: half the distance of 1 to the next number.
-_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,124 +135,6 @@ def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> He
     return head.checked(where, advice=advice)
 
 
-def norm_follows_count(head: Head, counts: np.ndarray) -> float:
-    """Return Spearman's correlation of a head's norms with counts [K].
-
-    It is high after plain training by SGD, where frequent classes have long vectors, and NaN if all
-    of either are equal, as norms are after WVN.
-    """
-    norms = to_numpy(head.norms)
-    # Norms that differ by rounding alone are equal.
-    if counts.min() == counts.max() or np.ptp(norms) <= 1e-4 * norms.max():
-        return float("nan")
-    return rank_correlation(norms, counts)
-
-
-def doubts_of_head(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
-    """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
-    correlation = norm_follows_count(head, counts)
-    if correlation < 0.2:
-        seen = "weight norms do not follow the counts"
-        seen += f" (rank correlation {correlation:.2f}; typical of Adam)"
-        yield NormWarning(
-            f"{seen}: scaling by counts may not be what this head needs; compare with the rule shift"
-        )
-    if counts.min() == counts.max():
-        yield CountsWarning("the counts are all equal: rescaling by them changes nothing")
-
-
-def rank_correlation(a: Array, b: Array) -> float:
-    """Return Spearman's correlation of two vectors; NaN if either has equal values only.
-
-    Equal values share the mean of their ranks.
-
-    >>> rank_correlation(np.array([1, 2, 3]), np.array([10, 1000, 100]))
-    0.5
-    """
-    ranks_a = _ranks(to_numpy(a))
-    ranks_b = _ranks(to_numpy(b))
-    if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
-        return float("nan")
-    return float(np.round(np.corrcoef(ranks_a, ranks_b)[0, 1], 12))
-
-
-def rounding_flips(
-    logits: Array,
-    by: np.ndarray,
-    dtype: object,
-    *,
-    head: Head | None = None,
-    features: Array | None = None,
-) -> int:
-    """Count the predictions that could flip because scaled weights are rounded to a type.
-
-    Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16),
-    and not at all if its factor is a power of two. So logit i of x moves by at most
-    ``u f_i sum_k |w_ik x_k|``, and a prediction is safe if the largest logit leads every other by more
-    than the two can move.
-
-    Args:
-        logits: [N, K] of the head as it is.
-        by: [K], the factors f.
-        dtype: what the weights are kept in, of numpy or torch, or its name.
-        head, features: the head and [N, d], for the sum above. Without them ``|l_i|`` stands for it:
-            an estimate, which is a bound only where no terms cancel.
-    """
-    name = str(dtype).removeprefix("torch.")
-    if isinstance(dtype, np.dtype | type):
-        name = np.dtype(dtype).name
-    check_choice("dtype", name, _ROUNDOFF)
-    scores = to_numpy(logits).astype(np.float64)
-    if scores.ndim != 2 or scores.shape[1] != len(by):
-        raise LevelheadError(
-            f"expected logits [N, {len(by)}], one column per class, got shape {list(scores.shape)}"
-        )
-
-    # How far each logit can move, [N, K].
-    size = np.abs(scores)
-    if head is not None and features is not None:
-        wide = head.numpy()
-        size = np.abs(to_numpy(features)) @ np.abs(wide.weight).T
-        if wide.bias is not None:
-            size = size + np.abs(wide.bias)
-    is_power_of_two = np.frexp(by)[0] == 0.5
-    reach = _ROUNDOFF[name] * size * np.where(is_power_of_two, 0.0, by)
-
-    # Which of the others come within reach of the largest.
-    scores = scores * by
-    top = scores.argmax(axis=1)[:, None]
-    room = reach + np.take_along_axis(reach, top, axis=1)
-    close = (np.take_along_axis(scores, top, axis=1) - scores <= room) & (room > 0)
-    np.put_along_axis(close, top, False, axis=1)
-    return int(close.any(axis=1).sum())
-
-
-def _ranks(x: np.ndarray) -> np.ndarray:
-    """Return the ranks of values, from 1; equal ones share the mean of theirs."""
-    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-
-def _kind_and_shape(x: Array) -> str:
-    """Return what something is, for a message, such as `torch float16 [10, 64]`."""
-    if not _is_array(x):
-        return type(x).__name__
-    library = "numpy"
-    if is_torch(x):
-        library = "torch"
-    return f"{library} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
-
-
-def _is_floating(x: Array) -> bool:
-    if is_torch(x):
-        return x.is_floating_point()
-    return np.issubdtype(np.asarray(x).dtype, np.floating)
-
-
-def _is_array(x: object) -> bool:
-    return is_torch(x) or isinstance(x, np.ndarray)
-
-
 def positive_norms(head: Head) -> np.ndarray:
     """Return the norms [K] of a head; raise LevelheadError if a weight vector has no direction."""
     norms = to_numpy(head.norms).astype(np.float64)
@@ -293,16 +176,21 @@ def unit(weight: Array) -> Array:
     return narrow(wide / row_norms(wide)[:, None], weight)
 
 
-def can_flip(head: Head) -> bool:
-    """Return whether scaling rows can change any prediction: not with one class, or two with opposite rows.
+def _kind_and_shape(x: Array) -> str:
+    """Return what something is, for a message, such as `torch float16 [10, 64]`."""
+    if not _is_array(x):
+        return type(x).__name__
+    library = "numpy"
+    if is_torch(x):
+        library = "torch"
+    return f"{library} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
 
-    Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
-    """
-    if head.classes > 2:
-        return True
-    rows = to_numpy(widen(head.weight)).astype(np.float64)
-    if head.bias is not None:
-        rows = np.column_stack([rows, to_numpy(widen(head.bias))])
-    inner = float(rows[0] @ rows[-1])
-    lengths = np.linalg.norm(rows, axis=1)
-    return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])
+
+def _is_floating(x: Array) -> bool:
+    if is_torch(x):
+        return x.is_floating_point()
+    return np.issubdtype(np.asarray(x).dtype, np.floating)
+
+
+def _is_array(x: object) -> bool:
+    return is_torch(x) or isinstance(x, np.ndarray)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.counts import Counts, likely_classes, resolve
-from ..core.head import Head, can_flip, doubts_of_head, norm_follows_count
+from ..core.head import Head
+from ..core.head_checks import can_flip, doubts_of_head, norm_follows_count
 from ..core.rules import Rescale
 from ..heads.notes import Note, done_text
 from ..show.style import row_title, table

@@ -20,7 +20,8 @@ import numpy as np
 from ..core.adjustment import Adjustment
 from ..core.arguments import finite_number
 from ..core.counts import Counts, WithBackground, check_left_alone
-from ..core.head import Head, can_flip, check_finite, rounding_flips
+from ..core.head import Head, check_finite
+from ..core.head_checks import can_flip, rounding_flips
 from ..core.label_task import check_label_task
 from ..core.rules import Rescale, Rule
 from ..core.tuned import Tuned

@@ -17,7 +17,8 @@ import numpy as np
 
 from .._version import __version__
 from ..core.adjustment import Adjustment
-from ..core.head import Head, doubts_of_head
+from ..core.head import Head
+from ..core.head_checks import doubts_of_head
 from ..core.rules import Rule
 from ..support.types import LabelTask
 from ..support.warnings import LevelheadWarning

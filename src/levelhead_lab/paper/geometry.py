@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from levelhead.core import head as heads
+from levelhead.core import head_checks
 from levelhead.core.counts import Counts, check_labels, resolve
-from levelhead.core.head import Head, rank_correlation
+from levelhead.core.head import Head
+from levelhead.core.head_checks import rank_correlation
 from levelhead.support.arrays import Array, to_numpy
 
 __all__ = [
@@ -32,7 +33,7 @@ def norm_follows_count(head: Head, counts: Counts) -> float:
     >>> norm_follows_count(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), [90, 10])
     1.0
     """
-    return heads.norm_follows_count(head, resolve(counts, head.classes, names=head.names))
+    return head_checks.norm_follows_count(head, resolve(counts, head.classes, names=head.names))
 
 
 def centers(features: Array, labels: Array, classes: int) -> np.ndarray:
