@@ -1,9 +1,21 @@
-"""A changed file as the old one with some byte ranges replaced: streamed, with its sha256 meanwhile, and reversible.
+"""A changed file as the old one with some byte ranges replaced.
 
-`rewrite` copies a file with edits, and returns the edits that lead back; `restore` applies those.
-Both need the sha256 of a whole file, which takes its time. So a thread computes it
-(`Digest`) while the bytes between the edits are copied, and the edits, which may contain it, are
-filled in last. The command line begins a digest even before it loads the rest (`begin_early`).
+An adjustment changes some kilobytes of a file that may have gigabytes. So a change is a list of
+`Edit`s, each "these bytes become those", and everything else is streamed from the old file to the
+new one, by the kernel where it can. Nothing here knows what the bytes mean.
+
+    rewrite: old file + edits -> new file, the sha256 of the old one, the edits that lead back
+    restore: new file + those edits -> old file, and its sha256
+    copy: a file without edits
+
+Both directions need the sha256 of a whole file: the note in the new file names that of the old one,
+and an undo is checked by it. It takes longer than the copy (docs/speed.md has both times), so that
+a thread computes it (`Digest`) while the bytes between the edits are copied, and the edits, which
+may contain it, are filled in last. The command line begins a digest even before it loads the rest
+of the package (`begin_early`).
+
+Edits are given in any order; whatever walks through a file sorts them by offset first. No two of
+them may overlap. Their offsets count in the old file, never in the new one.
 """
 
 import hashlib
@@ -30,7 +42,11 @@ UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: a
 
 @dataclass(frozen=True, eq=False)
 class FileRange:
-    """Bytes `offset` to `offset + length` of a file, which stays as it is until they are used."""
+    """Bytes `offset` to `offset + length` of a file, which stays as it is until they are used.
+
+    It stands in an `Edit` where bytes are too many to be held: those that an adjustment replaces
+    and an undo needs, or (large.py) those that it computes anew from the file, block by block.
+    """
 
     path: Path
     offset: int
@@ -40,11 +56,19 @@ class FileRange:
         return self.length
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes that are written, block by block."""
+        """Yield the bytes that are written, block by block.
+
+        A subclass may yield others than the file has, as long as they are `length` bytes in all.
+        """
         yield from self.read(BLOCK_BYTES)
 
     def read(self, size: int) -> Iterator[bytes]:
-        """Yield the bytes of the file, so many at a time."""
+        """Yield the bytes of the file, `size` at a time; the last block may be shorter.
+
+        Raises:
+            LevelheadError: the file ends before the range does. Somebody cut it since its length
+                was looked at, and what was written of it so far must not be taken for whole.
+        """
         # Read, not mapped: a mapped file that becomes shorter kills the process.
         with self.path.open("rb") as file:
             file.seek(self.offset)
@@ -60,7 +84,11 @@ class FileRange:
 
 @dataclass(frozen=True)
 class Edit:
-    """Bytes `offset` to `offset + length` of a file become `data`."""
+    """Bytes `offset` to `offset + length` of a file become `data`, which may be longer or shorter.
+
+    A length of 0 inserts, empty data deletes. Edits compare by value: `digest_meanwhile` tells by
+    that whether a digest that was begun early is the one that is asked for.
+    """
 
     offset: int
     length: int
@@ -74,7 +102,13 @@ class Edit:
 
 
 def edited_blocks(path: Path, start: int, end: int, edits: Iterable[Edit]) -> Iterator[bytes]:
-    """Yield bytes `start` to `end` of a file with edits in them, which are in order, block by block."""
+    """Yield bytes `start` to `end` of a file with edits in them, block by block.
+
+    Args:
+        path: the file, which is not changed.
+        start, end: offsets in the file as it is.
+        edits: in order, each within the range.
+    """
     # What is behind the last edit is before an empty one at the end.
     for edit in [*edits, Edit(end, 0, b"")]:
         yield from FileRange(path, start, edit.offset - start).blocks()
@@ -83,7 +117,14 @@ def edited_blocks(path: Path, start: int, end: int, edits: Iterable[Edit]) -> It
 
 
 def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
-    """Return the sha256 of a file with edits, which are in order. Other threads run meanwhile.
+    """Return the sha256 of a file with edits in it, as hexadecimal digits; the file is not changed.
+
+    hashlib gives the interpreter's lock back while it works on a block, so that other threads run
+    meanwhile.
+
+    Args:
+        path: the file.
+        edits: in order.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -99,11 +140,14 @@ def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
 
 
 class Digest:
-    """The sha256 of a file with edits, in order; of a large file, a thread computes it from now on.
+    """The sha256 of a file with edits; of a large file, a thread computes it from now on.
+
+    Call it to have the digest: it waits for the thread or, of a small file, computes it there and
+    then.
 
     Args:
         path: the file, which must stay as it is until the digest is there; `stamp` is what it was.
-        edits: as of the file that they give, which is nowhere yet.
+        edits: in order. The digest is that of the file that they give, which is nowhere yet.
     """
 
     def __init__(self, path: Path, edits: Sequence[Edit] = ()) -> None:
@@ -116,7 +160,12 @@ class Digest:
             self.thread.start()
 
     def __call__(self) -> str:
-        """Return it, as soon as it is there."""
+        """Return the digest, as soon as it is there.
+
+        Raises:
+            OSError: the file cannot be read.
+            LevelheadError: it became shorter meanwhile.
+        """
         self.wait()
         if self._found is None:  # not begun, or failed: then the error is raised here
             self._found = file_sha256(self.path, self.edits)
@@ -137,15 +186,24 @@ _early: dict[str, Digest] = {}  # by the path that it is of
 
 
 def begin_early(path: Path, edits: Sequence[Edit] = ()) -> None:
-    """Begin the digest of a file that will be asked for: `digest_meanwhile` then waits for this one."""
+    """Begin the digest of a file that will be asked for; `digest_meanwhile` then waits for it.
+
+    The command line calls it as soon as it knows the file, so that a large one is read while numpy
+    and the rest are imported. Nothing is lost if nobody asks: the thread is a daemon.
+    """
     _early[os.path.realpath(path)] = Digest(path, edits)
 
 
 @contextmanager
 def digest_meanwhile(path: Path, edits: Sequence[Edit] = ()) -> Iterator[Digest]:
-    """Yield the digest of a file with edits, in order, which is computed meanwhile; at the end, wait for its thread."""
+    """Yield the digest of a file with edits, in order, which is computed during the block.
+
+    At the end of the block its thread has ended as well, also after an error: none reads a file
+    that the caller may then move or remove.
+    """
     digest = _early.pop(os.path.realpath(path), None)
-    # One that was begun early counts if it is of the same content.
+    # One that was begun early counts if it is of the same content: the file is the same by its
+    # stamp, and so are the edits.
     if digest is None or digest.stamp != check_regular_file(path) or digest.edits != tuple(edits):
         digest = Digest(path, edits)
     try:
@@ -163,14 +221,17 @@ def rewrite(
     """Write a file with edits to another.
 
     Args:
-        source, out: the two files.
-        edits: gives the edits from source's sha256. Their offsets and lengths may not depend on it:
-            the bytes between are copied while it is computed, and the edits are filled in when it is
-            known.
+        source, out: the two files; `out` gets the permissions of `source`.
+        edits: gives the edits from source's sha256. It is called twice, first with
+            `UNKNOWN_SHA256`. Offsets and lengths may not depend on the digest: the bytes between
+            are copied while it is computed, and the edits are filled in when it is known.
         progress: called with the bytes copied since the last call.
 
     Returns:
         source's sha256, and the edits that turn out into source.
+
+    Raises:
+        LevelheadError: source became shorter while it was read.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -180,6 +241,7 @@ def rewrite(
     ...     new.read_bytes(), back
     (b'a cool head', (Edit(offset=2, length=4, data=b'level'),))
     """
+    # A digest of zeros is as long as the real one: it tells where everything will lie.
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
     with digest_meanwhile(source) as digest, source.open("rb") as read, out.open("wb") as write:
         _copy_between(read, write, layout, progress, digest)
@@ -202,7 +264,17 @@ def _sizes(edits: Sequence[Edit]) -> list[tuple[int, int]]:
 def restore(
     source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgress | None = None
 ) -> str:
-    """Write source with its edits to out, another file; return the sha256 that this gives, computed meanwhile."""
+    """Write source with edits to out, another file, which gets source's permissions.
+
+    Args:
+        source, out: the two files.
+        edits: in any order; those that `rewrite` returned lead back to the file before it.
+        progress: called with the bytes copied since the last call.
+
+    Returns:
+        The sha256 that this gives, computed from source and the edits while the bytes are copied,
+        so that out need not be read again.
+    """
     ordered = sorted(edits, key=lambda edit: edit.offset)
     with (
         digest_meanwhile(source, ordered) as digest,
@@ -216,7 +288,10 @@ def restore(
 
 
 def _write_edits(write: BinaryIO, edits: Sequence[Edit]) -> list[int]:
-    """Write the data of edits, which are in order; return where in the new file each lies."""
+    """Write the data of edits, which are in order; return where in the new file each lies.
+
+    The bytes between them are there already, or come later: each edit is written at its own place.
+    """
     shift = 0  # by how many bytes what follows lies further back than in the old file
     places = []
     for edit in edits:
@@ -237,19 +312,26 @@ def _copy_between(
 
     Args:
         read, write: the old file and the new one.
-        edits: their bytes in the new file stay empty.
+        edits: their bytes in the new file stay empty: a hole, which `_write_edits` fills.
         progress: called with the bytes copied since the last call.
         digest: of the old file, if one is being computed.
+
+    Raises:
+        LevelheadError: the old file became shorter meanwhile.
     """
     at = 0  # in the old file
     shift = 0  # by how many bytes what is copied lies further back in the new one
     in_kernel = hasattr(os, "copy_file_range")  # whether the kernel can copy from file to file
+    # What is behind the last edit is before an empty one at the end.
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         while at < edit.offset:
             length = edit.offset - at
             if in_kernel:
                 try:
+                    # Without a detour through this process; on file systems that share blocks,
+                    # without a copy at all. It may copy fewer bytes than asked for, and says how
+                    # many.
                     done = os.copy_file_range(
                         read.fileno(), write.fileno(), min(length, CHUNK), at, at + shift
                     )
@@ -269,21 +351,22 @@ def _copy_between(
                 progress(done)
         at = edit.offset + edit.length
         shift += len(edit.data) - edit.length
-    # While the digest is still being computed, the disk may begin to write.
+    # While the digest is still being computed, the disk may begin to write: this advice starts
+    # that, and nobody has to wait.
     if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:
-    """Copy a file and its permissions."""
+    """Copy a file and its permissions, as `rewrite` does without any edit, and without a digest."""
     with source.open("rb") as read, out.open("wb") as write:
         _copy_between(read, write, (), progress)
     out.chmod(permissions(source))
 
 
 def held(file: BinaryIO, path: Path, at: int, size: int) -> bytes | FileRange:
-    """Return bytes of an open file or, if they are many, what stands for them.
+    """Return bytes of an open file or, from `LARGE` on, a `FileRange` that stands for them.
 
     Args:
         file, path: the open file and its path.

@@ -1,10 +1,21 @@
 """A file format that heads live in: its line of the table, and what all formats have in common.
 
-A format is known by the ends of its files' names; `Format` holds those, and the module with the
-rest, a `Reader`, which is loaded when a file of the format is opened. A reader finds the head in a
-file, as byte ranges, reads the note of an earlier adjustment and checks a file that was written.
-Writing is the same for all: `Format.save` turns new heads into edits of byte ranges, lets the
-located head complete them (checksums, lengths, the note), and copies every other byte.
+A format is known by the ends of its files' names. `Format` holds those, and the name of the module
+with the rest, a `Reader`, which is loaded when a file of the format is opened: whoever adjusts a
+safetensors file never imports onnx. A reader finds the head in a file, as byte ranges, reads the
+note of an earlier adjustment and checks a file that was written.
+
+Writing is the same for all formats, and is here:
+
+    Format.save
+        _head_edits: new heads -> edits of the head's byte ranges, by file
+        layout (output.py): the files of the model -> their new names
+        LocatedHead.complete: these edits -> with checksums, lengths and the note, by the reader
+        rewrite (edits.py): old file + edits -> new file in a hidden folder, and the way back
+        Reader.check: the written model, as its own library or reader sees it
+        save_originals: the way back -> OUT.original
+
+Every byte that no edit names is copied. Nothing appears at its place before all of that is done.
 """
 
 from collections import defaultdict
@@ -28,7 +39,19 @@ from .output import Output, layout
 
 
 class FindHead(Protocol):
-    """Find the head in a model's file: the layer of that name, or the one with so many classes."""
+    """Find the head in a model's file: the layer of that name, or the one with so many classes.
+
+    Args:
+        path: the model's file, or the folder or index of one that has several.
+        named: the layer, or several divided by commas; None to have it found.
+        classes: K, where it is likely known; it tells the head from other layers.
+
+    Raises:
+        LevelheadError: there is no head, several layers could be it, something speaks against it,
+            or the file is damaged. `NoHead`, a subclass, if no layer has a head's shape: perhaps
+            the number of classes is wrong.
+        OSError: the file cannot be read.
+    """
 
     def __call__(
         self, path: Path, *, named: str | None = None, classes: int | None = None
@@ -37,12 +60,21 @@ class FindHead(Protocol):
 
 @dataclass(frozen=True)
 class Reader:
-    """How files of a format are read. None of their code is run."""
+    """How files of a format are read. None of their code is run.
+
+    Args:
+        find: finds the head, as byte ranges of the file.
+        note: reads what an earlier adjustment recorded in a file, or None; raises if that is
+            damaged.
+        check: raises LevelheadError if a file that was written is not whole. What it returns is not
+            looked at.
+        files: all files of a model, the one that stands for it first; one, unless the format knows
+            shards or external weights.
+    """
 
     find: FindHead
-    note: Callable[[Path], Note | None]  # what an earlier adjustment recorded in a file
-    check: Callable[[Path], object]  # raises if a file that was written is not whole
-    # All files of a model, the one that stands for it first.
+    note: Callable[[Path], Note | None]
+    check: Callable[[Path], object]
     files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)
 
 
@@ -52,9 +84,10 @@ class Format:
 
     Args:
         name: for messages and help texts.
-        suffixes: how names of its files end, in lower case.
+        suffixes: how names of its files end, in lower case; an ending may have several dots.
         module: the module whose `READER` reads them.
-        index: how the name of an index ends, of a format whose models may be folders of files.
+        index: how the name of an index ends, of a format whose models may be folders of files; None
+            for formats of single files.
     """
 
     name: str
@@ -85,12 +118,20 @@ class Format:
             located: the head in the file as it is.
             heads: the new heads, one for each layer of it.
             to: where to write.
-            note: what to record in the file; {} takes a record out, None leaves it as it is.
+            note: what to record in the file; {} takes a record out, None leaves it as it is. The
+                sha256 of the file before is added to it.
             rows: the weights of a head too large to be held, in place of those of `heads`.
 
         Returns:
             The way back from each changed file, by its new name.
+
+        Raises:
+            LevelheadError: the new numbers do not fit the file, the output exists or is the input,
+                an input changed meanwhile, or the written model is not whole. Nothing is left
+                behind.
         """
+        # What changes in the head, and how the files will be called: both must be known before the
+        # first byte is written, as a model may refer to its other files by name.
         edits = _head_edits(located, heads, rows)
         names = layout(located.files, to.path, changed=set(edits), folder=located.folder)
         originals: dict[str, Original] = {}
@@ -111,6 +152,8 @@ class Format:
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, to.progress)
+            # Is what was written whole? An error names the input: the written file has no name of
+            # its own yet.
             with in_file(located.path):
                 self._check_as_before(located.path, stage / names[located.path])
             if to.original:
@@ -122,7 +165,12 @@ class Format:
         return originals
 
     def _check_as_before(self, path: Path, written: Path) -> None:
-        """Raise if a written model is not whole, unless the model was wanting in the same way before."""
+        """Raise if a written model is not whole, unless the old one is wanting in the same way.
+
+        Some exporters write models that onnx.checker dislikes and runtimes run all the same. Such a
+        model may be adjusted: what is wrong with it is not ours, as equal messages before and after
+        show.
+        """
         try:
             self.reader.check(written)
         except LevelheadError as error:
@@ -137,7 +185,14 @@ class Format:
 def _head_edits(
     located: LocatedHead, heads: Sequence[Head], rows: ScaledRows | None
 ) -> dict[Path, list[Edit]]:
-    """Return, for each file of a model, the edits that put new heads into its layers."""
+    """Return, for each file of a model, the edits that put new heads into its layers.
+
+    Args:
+        located: the head as it is, with its layers.
+        heads: the new ones, in the order of the layers. A head with a bias for a layer that has
+            none needs a format that can add one; `store` raises where that is not so.
+        rows: the weights of a single large layer, in place of those of its head.
+    """
     edits: dict[Path, list[Edit]] = defaultdict(list)
     for layer, head in zip(located.layers, heads, strict=True):
         # A layer that gets a bias has no bytes for it yet: its file gets some, if it can.

@@ -1,7 +1,13 @@
 """The table of model formats, one line for each; and of those that are known, but never opened.
 
 `format_of` tells the format of a file by the end of its name, and refuses by it what would run code
-when opened. Only then is the module of that one format loaded.
+when opened, or what has no head that could be changed. Only then is the module of that one format
+loaded. A new format is a module with a `READER` and a line of `MODEL_FORMATS`; no other file names
+it, as help texts, messages and the command line read the table.
+
+What is refused is a table as well (`REFUSED`), because "unknown suffix" would help nobody: whoever
+comes with a pickle, a TensorFlow graph or a booster learns what to do instead. Some suffixes, such
+as `.bin` and `.json`, belong to many programs: there the first bytes tell (`_BY_CONTENT`).
 """
 
 from collections.abc import Callable
@@ -123,17 +129,22 @@ _OTHER_WEIGHTS = (
 
 
 def model_suffixes() -> tuple[str, ...]:
-    """Return the suffixes of all formats that are read."""
+    """Return how the names of all files that are read end, in the order of the table."""
     return tuple(_by_suffix())
 
 
 def left_out_suffixes() -> tuple[str, ...]:
-    """Return the suffixes of files that are not copied with a model from its folder."""
+    """Return the suffixes of files that are not copied with a model from its folder.
+
+    A folder of Hugging Face often has the same weights in several formats. A copy of those would
+    hold the head as it was before, beside the adjusted one, and whoever loads the folder might get
+    either.
+    """
     return (*model_suffixes(), *_OTHER_WEIGHTS)
 
 
 def formats_text() -> str:
-    """Return all formats with their suffixes, for a help text."""
+    """Return all formats with their suffixes, as in "ONNX (.onnx), Keras (.keras)", for a help text."""
     return ", ".join(f"{line.name} ({' '.join(line.suffixes)})" for line in MODEL_FORMATS.values())
 
 
@@ -151,10 +162,13 @@ def suffix_of(path: str | Path) -> str:
 def format_of(path: str | Path) -> Format:
     """Tell the format of a model by the name of its file, opening no more than its first bytes.
 
+    Args:
+        path: of a file or, of a sharded model, of its folder or index.
+
     Raises:
-        LevelheadError: if the file is of no format that is read, or of one that would run code;
-            the message says what to do instead.
-        FileNotFoundError: if there is no such file.
+        LevelheadError: the file is of no format that is read, or of one that would run code; the
+            message says what to do instead.
+        FileNotFoundError: there is no such file. A suffix that is refused is refused before that.
     """
     path = Path(path)
     by_suffix = _by_suffix()
@@ -172,6 +186,7 @@ def format_of(path: str | Path) -> Format:
             return line
     check_regular_file(path, "a model")
     start = bytes_at(path, 0, 1 << 12)
+    # Before the suffix is believed: a `.bin` may be a state dict, fastText's or OpenVINO's.
     for content in _BY_CONTENT:
         if name.endswith(content.suffix) and content.is_it(path, start):
             raise LevelheadError(f"{path}: {content.reason}")

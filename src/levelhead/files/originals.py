@@ -4,7 +4,12 @@ The file is a line of JSON and the old bytes one after another:
 
     {"levelhead": "original", "files": {written file: {"name", "sha256", "edits": [[offset, length, size], ...]}}}
 
-Bytes `offset` to `offset + length` of the written file become the next `size` of the old bytes.
+Bytes `offset` to `offset + length` of the written file become the next `size` of the old bytes. So
+the file is about as large as what was changed, not as the model. `save_originals` writes it,
+`load_originals` reads it, and undo.py applies it.
+
+It is read as any file of somebody else's: it may be damaged, or made to point anywhere. Every
+number is checked before it is used, and no name in it may lead to another folder.
 """
 
 import json
@@ -20,7 +25,7 @@ LARGEST = 1 << 62  # more than any file has bytes, and sums of two fit 64 bits
 
 
 class Original(NamedTuple):
-    """The way back from a written file."""
+    """The way back from a written file: what it was called, what it was, and how to get there."""
 
     name: str  # of the old file
     sha256: str  # of the old file
@@ -32,8 +37,10 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
 
     Args:
         path: where to write it.
-        originals: {written file's name: its original}.
-        bits: the permissions of the file, as it holds some of the old files' numbers.
+        originals: {written file's name: its original}. Old bytes may be `FileRange`s of the input,
+            which are copied here block by block.
+        bits: the permissions of the file. It holds some of the old files' numbers, and should be no
+            more open than they are.
     """
     files = {}
     for name, original in originals.items():
@@ -48,7 +55,15 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
 
 
 def load_originals(path: Path) -> dict[str, Original]:
-    """Read what `save_originals` wrote; raise LevelheadError if the file is another, or damaged."""
+    """Read what `save_originals` wrote: {written file's name: its original}.
+
+    Large runs of old bytes are not read, but stand as ranges of `path`, which must stay until they
+    are used.
+
+    Raises:
+        LevelheadError: the file is another, or damaged; the message says how to undo without it.
+        FileNotFoundError: there is none.
+    """
     check_regular_file(path, "what was kept for an undo")
     try:
         with path.open("rb") as file:
@@ -67,13 +82,20 @@ def load_originals(path: Path) -> dict[str, Original]:
 
 
 def _original(file: BinaryIO, path: Path, entry: dict) -> Original:
-    """Return one entry, whose old bytes begin where the file is open; leave it open where they end."""
+    """Return one entry, whose old bytes begin where the file is open; leave it open where they end.
+
+    Args:
+        file, path: what was kept, open, and its path.
+        entry: of the line of JSON, as somebody may have written it: a missing key, or a value of
+            another type, raises, and `load_originals` says in words what that means.
+    """
     at = file.tell()
     _check_edits(entry["edits"], path.stat().st_size)
     edits = []
     for offset, length, size in entry["edits"]:
         edits.append(Edit(offset, length, held(file, path, at, size)))
         at += size
+    # The last of the old bytes may not be there any more.
     if at > path.stat().st_size:
         raise LevelheadError("cut short")
     file.seek(at)
@@ -85,7 +107,11 @@ def _original(file: BinaryIO, path: Path, entry: dict) -> Original:
 
 
 def _check_edits(edits: list[list[int]], most: int) -> None:
-    """Check that edits are whole numbers, that no two overlap, and that none takes more bytes than `most`."""
+    """Check that edits are whole numbers, do not overlap, and take no more bytes than `most` each.
+
+    Sorted, each must begin where the one before it ends, or later. A bool is an int in Python and
+    `true` in JSON, so that the type is asked for, and not `isinstance`.
+    """
     end = 0  # of the edit before
     for offset, length, size in sorted(edits):
         numbers = all(type(n) is int and n < LARGEST for n in (offset, length, size))

@@ -1,4 +1,11 @@
-"""Where an adjusted model is written: its own files under their new names, and what lies beside them in a folder."""
+"""Where an adjusted model is written: its files under their new names, and what lies beside them.
+
+A model is one file, a file that refers to others (an ONNX model and its external weights), or a
+folder (an index and its shards, with config and tokenizer). `layout` says where each of its own
+files goes. `Output.staged` opens a hidden folder in which they are written, after a look that none
+of them is an input, and copies along what a folder holds besides (`companion_files`). It knows
+nothing of formats: which files are of the model is told by whoever found the head.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +24,21 @@ from .staging import staged
 
 @dataclass(frozen=True)
 class Output:
-    """Where a model is written, and how."""
+    """Where a model is written, and how.
 
-    path: Path  # a file or, of a sharded model, a folder
-    original: bool = True  # keep the old bytes next to it
-    force: bool = False  # replace files that exist
-    progress: ByteProgress | None = None  # called with the bytes copied since the last call
-    left_out: tuple[str, ...] = ()  # suffixes of what is not copied from a model's folder
+    Args:
+        path: a file or, of a sharded model, a folder.
+        original: whether the old bytes are kept next to it, for an exact undo.
+        force: whether files that exist are replaced.
+        progress: called with the bytes copied since the last call.
+        left_out: suffixes of what is not copied from a model's folder, in lower case.
+    """
+
+    path: Path
+    original: bool = True
+    force: bool = False
+    progress: ByteProgress | None = None
+    left_out: tuple[str, ...] = ()
 
     @contextmanager
     def staged(
@@ -34,8 +49,12 @@ class Output:
         Args:
             names: {file of the model: its new name}, as `layout` gives them.
             stamps: all files of the model as they were when they were read. None of them may be
-                overwritten, and none may have changed when the block ends.
+                overwritten, and none may have changed when the block ends: what was written would
+                be half of the old content and half of the new.
             folder: whether the model is a folder; then what belongs to it is copied along.
+
+        Raises:
+            LevelheadError: the output is the input, exists without `force`, or an input changed.
         """
         self._check_is_no_input(names, stamps)
         with staged(self.path, force=self.force) as stage:
@@ -53,7 +72,11 @@ class Output:
                 check_unchanged(file, stamp)
 
     def _check_is_no_input(self, names: Mapping[Path, str], stamps: Mapping[Path, Stamp]) -> None:
-        """Raise if the output, or one of its files, is a file of the model or the folder of one."""
+        """Raise if the output, or one of its files, is a file of the model or the folder of one.
+
+        Also with `force`: the input is the only copy of the model, and is read while the output is
+        written. By `samefile`, as a link or another spelling of the path leads to the same file.
+        """
         inputs = {place for file in stamps for place in (file, file.parent)}
         for target in (self.path, *(self.path.parent / name for name in names.values())):
             if target.exists() and any(target.samefile(place) for place in inputs):
@@ -63,10 +86,15 @@ class Output:
 
 
 class Companions(NamedTuple):
-    """What else is in the folder of a model: its config, tokenizer and the like."""
+    """What else is in the folder of a model: its config, tokenizer and the like.
+
+    Args:
+        copied: what is written along with the model.
+        left_out: names of the rest, with the reason where one is needed, for a note to the user.
+    """
 
     copied: list[Path]
-    left_out: list[str]  # names of the rest, with the reason where one is needed
+    left_out: list[str]
 
 
 def companion_files(folder: Path, files: Sequence[Path], left_out: tuple[str, ...]) -> Companions:
@@ -75,6 +103,10 @@ def companion_files(folder: Path, files: Sequence[Path], left_out: tuple[str, ..
     Args:
         folder, files: the folder and the model's own files in it.
         left_out: suffixes of other weights, which would not be adjusted.
+
+    Returns:
+        Files to copy, in the order of their names. Folders, other weights and links that lead out
+        of the folder stay behind and are named; hidden files stay behind without a word.
     """
     root = folder.resolve()
     # A link may lead anywhere, also to what must not be given away. Links are followed within the folder and, in the
@@ -103,6 +135,8 @@ def layout(
     files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
 ) -> dict[Path, str]:
     """Return where each file of a model goes, relative to out's folder: {source: name}.
+
+    A file that is left out of the answer stays where it is, and is shared by both models.
 
     Args:
         files: all files of the model; the first stands for it, and refers to the others.

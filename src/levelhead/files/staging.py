@@ -1,4 +1,10 @@
-"""Files that appear all at once, when all of them are whole: written to a hidden folder first, then moved."""
+"""Files that appear all at once, when all of them are whole.
+
+They are written to a hidden folder next to their place (`scratch`, support/atomic.py), on the same
+disk, so that moving them there is a matter of names alone. `staged` checks every target before the
+first move (`_prepare`), and `_move_all` takes back what it moved if a later move fails. A process
+that is killed leaves the hidden folder behind, which the next one removes.
+"""
 
 import os
 from collections.abc import Iterator
@@ -11,12 +17,21 @@ from ..support.errors import Advice, LevelheadError
 
 @contextmanager
 def staged(out: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a hidden folder that stands for out's own: what is written into it appears there after the block.
+    """Yield a hidden folder for what is to appear in out's folder, all at once, after the block.
 
     Every file is whole before the first appears, and `out` appears last. An error or Ctrl-C before
-    that leaves nothing behind. Files that exist are replaced only by `force`, after their successors
-    were synced to disk. Neither a file that is replaced nor a new folder becomes more open than it
-    was.
+    that leaves nothing behind. Files that exist are replaced only by `force`, after their
+    successors were synced to disk. Neither a file that is replaced nor a new folder becomes more
+    open than it was.
+
+    Args:
+        out: the file or folder that is to appear; files of other names may appear next to it.
+        force: whether what exists is replaced.
+
+    Raises:
+        OutputExists: a target exists, and `force` is not set; asked before the block, as nobody
+            wants to hear it after a long copy, and again at its end.
+        FileNotFoundError: out's folder does not exist.
     """
     if not out.parent.is_dir():
         raise FileNotFoundError(
@@ -39,7 +54,12 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _prepare(path: Path, target: Path) -> None:
-    """Check that a file can be moved to its target; if it replaces one, sync it and take that one's permissions."""
+    """Check that a file can be moved to its target; if that exists, sync the file and guard it as that was.
+
+    A rename is atomic for whoever reads, but not for a power failure: the new name could lead to
+    bytes that were never written, and the old file would be gone. A file that replaces none is not
+    synced, as nothing is lost with it. It takes only permissions that its predecessor had, too.
+    """
     if target.is_dir():
         raise LevelheadError(f"{target}: a folder; expected the name of a file to write")
     if target.parent.is_file():
@@ -61,6 +81,8 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
         stage: a folder of the same file system, to keep old files in until all is done.
         force: whether targets that exist are replaced.
     """
+    # Each step pushes what takes it back; an error runs these from the last to the first, and
+    # `pop_all` at the end forgets them.
     with ExitStack() as undo:
         for path, target in moves:
             if not target.parent.is_dir():
@@ -83,5 +105,6 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
 
 
 def _check_free(target: Path, force: bool) -> None:
+    """Raise if something has this name, a broken link too, unless it may be replaced."""
     if os.path.lexists(target) and not force:
         raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it"))
