@@ -27,14 +27,22 @@ from .class_names import title
 class Head:
     """The class weight vectors of a classifier, wherever they came from.
 
+    The arrays are kept by reference, in whatever type and on whatever device they are: a head of a
+    torch module in bfloat16 on a GPU stays there. Arithmetic on it is done in float32 or better.
+
     Args:
         weight: [K, d], row k is the weight vector of class k; numpy or torch, any floating dtype. Two
             classes may share one row, [1, d], whose logit is that of the second.
-        bias: [K] or None.
-        names: the K class names, where they are known.
+        bias: [K], of the same library as the weight; None for a head without one.
+        names: the K class names, where they are known; only messages use them.
 
-    >>> Head(np.array([[3.0, 4.0], [0.0, 1.0]])).norms
-    array([5., 1.])
+    Raises:
+        LevelheadError: parts of other shapes, a mix of numpy and torch, or weights that are no
+            floats. Quantized weights are refused: scaling their whole numbers would not be RS.
+
+    >>> head = Head(np.array([[3.0, 4.0], [0.0, 1.0]]), bias=np.array([0.0, 1.0]))
+    >>> head.norms, head.logits(np.array([[1.0, 1.0]]))
+    (array([5., 1.]), array([[7., 2.]]))
     """
 
     weight: Array
@@ -63,7 +71,7 @@ class Head:
 
     @property
     def classes(self) -> int:
-        """K, the number of classes."""
+        """K, the rows of the weight; 1 where two classes share one logit."""
         return self.weight.shape[0]
 
     @property
@@ -74,8 +82,14 @@ class Head:
     def logits(self, features: Array) -> Array:
         """Return the logits [N, K] of features [N, d], in float32 or better.
 
+        ``logit_ik = w_k'f_i + b_k``. Half precision is widened before it is summed: in float16, a sum
+        of ones stops growing at 2048.
+
         Args:
             features: what the head takes, numpy or torch as the weight is.
+
+        Raises:
+            LevelheadError: features of another width, or of the other library.
         """
         if not is_torch(features):
             features = to_numpy(features)
@@ -101,8 +115,11 @@ class Head:
     def checked(self, where: str = "the head", *, advice: str = "") -> Head:
         """Return the head; raise LevelheadError if a class has NaN or infinite values.
 
+        It is asked before a head is changed, and again after: factors of a strength that is too large
+        make infinities in float16, which must not reach a file.
+
         Args:
-            where: what to call the head in the message.
+            where: what to call the head in the message, which names the first such class.
             advice: what to do, at the end of it.
         """
         for part, values in (("weight", self.weight), ("bias", self.bias)):
@@ -113,13 +130,14 @@ class Head:
             else:
                 finite = np.isfinite(values)
             if not finite.all():
+                # [K, d] or [K]: a row for each class either way.
                 class_is_finite = to_numpy(finite).reshape(self.classes, -1).all(axis=1)
                 name = self.name(int(np.argmin(class_is_finite)))
                 raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
         return self
 
     def numpy(self) -> Head:
-        """Return the same head in numpy, half precision widened to float32."""
+        """Return the same head in numpy, on the host, half precision widened to float32."""
         bias = self.bias
         if bias is not None:
             bias = to_numpy(bias)
@@ -127,7 +145,11 @@ class Head:
 
 
 def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> Head:
-    """Return the head; raise LevelheadError if it is not one, or if it is not `checked`."""
+    """Return the head; raise LevelheadError if it is not one, or if it is not `checked`.
+
+    For functions that users call: they may pass a module, or a bare weight. The message then says how
+    to make a head of it. The arguments are those of `Head.checked`.
+    """
     if not isinstance(head, Head):
         instead = "Head(weight, bias) makes one from arrays"
         instead += ", and levelhead.rescale_ finds and scales that of a torch model"
@@ -136,7 +158,12 @@ def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> He
 
 
 def positive_norms(head: Head) -> np.ndarray:
-    """Return the norms [K] of a head; raise LevelheadError if a weight vector has no direction."""
+    """Return the norms [K] of a head in float64, all finite and above 0.
+
+    Raises:
+        LevelheadError: a weight vector is zero, and so has no direction that a rule by norms could
+            keep; or it is so long that its squares overflow float32.
+    """
     norms = to_numpy(head.norms).astype(np.float64)
     checks = {
         "too long to measure in float32; convert the head to float64": np.isfinite(norms),
@@ -157,6 +184,12 @@ def normalize(head: Head) -> Head:
     Args:
         head: weight [K, d], without a zero row.
 
+    Returns:
+        A new head, of the same type and on the same device.
+
+    Raises:
+        LevelheadError: no `Head`, numbers that are not finite, or a zero row.
+
     >>> normalize(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).weight
     array([[0.6, 0.8],
            [0. , 1. ]])
@@ -170,7 +203,9 @@ def normalize(head: Head) -> Head:
 def unit(weight: Array) -> Array:
     """Return weight [K, d] with rows of unit length.
 
-    Nothing is checked and no device has to wait: this is done after every training step.
+    ``w_k / ||w_k||``, in float32 or better, rounded to the type of the weight. Nothing is checked: this
+    is done after every training step, where a check would make the host wait for the GPU. A zero row
+    becomes NaN.
     """
     wide = widen(weight)
     return narrow(wide / row_norms(wide)[:, None], weight)

@@ -29,8 +29,11 @@ _ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "flo
 def norm_follows_count(head: Head, counts: np.ndarray) -> float:
     """Return Spearman's correlation of a head's norms with counts [K].
 
-    It is high after plain training by SGD, where frequent classes have long vectors, and NaN if all
-    of either are equal, as norms are after WVN.
+    It is high after plain training by SGD, where frequent classes have long vectors: that is the
+    finding of the paper that RS undoes. By ranks, as norms grow with counts, but not in proportion.
+
+    Returns:
+        From -1 to 1; NaN if all norms are equal, as after WVN, or all counts.
     """
     norms = to_numpy(head.norms)
     # Norms that differ by rounding alone are equal.
@@ -40,7 +43,11 @@ def norm_follows_count(head: Head, counts: np.ndarray) -> float:
 
 
 def doubts_of_head(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
-    """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
+    """Yield what speaks against scaling a head by counts [K], as the head alone shows it.
+
+    No samples are needed, so whoever applies RS without `tune` is warned, too. A correlation that is
+    not known (NaN) yields nothing.
+    """
     correlation = norm_follows_count(head, counts)
     if correlation < 0.2:
         seen = "weight norms do not follow the counts"
@@ -55,7 +62,7 @@ def doubts_of_head(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]
 def rank_correlation(a: Array, b: Array) -> float:
     """Return Spearman's correlation of two vectors; NaN if either has equal values only.
 
-    Equal values share the mean of their ranks.
+    Equal values share the mean of their ranks, as in `scipy.stats.spearmanr`.
 
     >>> rank_correlation(np.array([1, 2, 3]), np.array([10, 1000, 100]))
     0.5
@@ -64,12 +71,14 @@ def rank_correlation(a: Array, b: Array) -> float:
     ranks_b = _ranks(to_numpy(b))
     if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
         return float("nan")
+    # Rounded, so that a perfect correlation is 1, and not 0.9999999999999998.
     return float(np.round(np.corrcoef(ranks_a, ranks_b)[0, 1], 12))
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
     """Return the ranks of values, from 1; equal ones share the mean of theirs."""
     _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    # A value that occurs c times has ranks up to the running sum, of which the mean is (c - 1) / 2 less.
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
@@ -77,12 +86,19 @@ def can_flip(head: Head) -> bool:
     """Return whether scaling rows can change any prediction: not with one class, or two with opposite rows.
 
     Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
+    A single logit that is written out as two rows is such a head: RS would change its numbers, and
+    none of its predictions.
+
+    >>> can_flip(Head(np.array([[-1.0, 2.0], [1.0, -2.0]]))), can_flip(Head(np.eye(2)))
+    (False, True)
     """
     if head.classes > 2:
         return True
     rows = to_numpy(widen(head.weight)).astype(np.float64)
     if head.bias is not None:
+        # A bias is the weight of a constant feature, and is scaled like one.
         rows = np.column_stack([rows, to_numpy(widen(head.bias))])
+    # Opposite rows have a cosine of -1, up to the rounding of trained weights.
     inner = float(rows[0] @ rows[-1])
     lengths = np.linalg.norm(rows, axis=1)
     return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])
@@ -98,6 +114,9 @@ def rounding_flips(
 ) -> int:
     """Count the predictions that could flip because scaled weights are rounded to a type.
 
+    What `tune` measured holds for exact products. This tells how many predictions of the stored head
+    may differ from that, without making it.
+
     Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16),
     and not at all if its factor is a power of two. So logit i of x moves by at most
     ``u f_i sum_k |w_ik x_k|``, and a prediction is safe if the largest logit leads every other by more
@@ -109,6 +128,13 @@ def rounding_flips(
         dtype: what the weights are kept in, of numpy or torch, or its name.
         head, features: the head and [N, d], for the sum above. Without them ``|l_i|`` stands for it:
             an estimate, which is a bound only where no terms cancel.
+
+    Returns:
+        A number of samples, from 0 to N.
+
+    >>> logits = np.array([[1.0, 0.9999], [1.0, 0.5]])  # times (1, 1.0001) nearly a tie in the first row
+    >>> rounding_flips(logits, np.array([1.0, 1.0001]), "float16")
+    1
     """
     name = str(dtype).removeprefix("torch.")
     if isinstance(dtype, np.dtype | type):
@@ -127,6 +153,8 @@ def rounding_flips(
         size = np.abs(to_numpy(features)) @ np.abs(wide.weight).T
         if wide.bias is not None:
             size = size + np.abs(wide.bias)
+    # frexp writes a number as m 2^e with m from 1/2 on: m is 1/2 for powers of two, which only move the
+    # exponent and round nothing.
     is_power_of_two = np.frexp(by)[0] == 0.5
     reach = _ROUNDOFF[name] * size * np.where(is_power_of_two, 0.0, by)
 
