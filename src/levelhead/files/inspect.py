@@ -1,7 +1,14 @@
-"""Look at the head in a model's file: its layers, its norms against the counts, and what to beware of. Runs no code.
+"""Look at the head in a model's file: its layers, norms against counts, and what to beware of.
 
 `inspect_file` finds the head as `adjust_file` does, reads its first layer and describes it in an
-`Inspection`; `inspection_text` puts that into words and bars.
+`Inspection`; `inspection_text` puts that into words and bars. It runs no code of the file and
+writes nothing.
+
+Norms are worth a look because a network that is trained on imbalanced classes gives rare ones
+shorter weight vectors, which is what rescaling (RS) undoes. Where they do not follow the counts, a
+rule by counts may do harm, and the warnings say so.
+
+Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +36,7 @@ _HALF = 0.5  # the strength at which a bias scaled or kept is compared
 
 @dataclass(frozen=True)
 class HeadLayer:
-    """One layer of a head, as the file has it."""
+    """One layer of a head, as the file has it: names, shape and dtype, but no numbers."""
 
     key: str  #: its name
     weight: str  #: the name of its weight
@@ -40,10 +47,13 @@ class HeadLayer:
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What is known of the head in a file."""
+    """What is known of the head in a file.
 
-    path: str
-    format: str
+    Where several layers feed one output, the numbers (norms, bias) are those of the first.
+    """
+
+    path: str  #: of the model, as it was given
+    format: str  #: its name in the table of formats
     layers: tuple[HeadLayer, ...]  #: more than one where several feed one output
     norms: np.ndarray  #: [K], lengths of the weight vectors of the first layer
     names: tuple[str, ...] | None  #: of the classes, where known
@@ -66,9 +76,19 @@ def inspect_file(
     """Find the head in a model's file and describe it.
 
     Args:
-        path, head: as in `adjust_file`.
-        counts: training samples of each class; with them, how the norms follow them is told.
+        path: the model's file, or the folder or index of a sharded one.
+        head: the layer, where it cannot be found without, as in `adjust_file`.
+        counts: training samples of each class; with them, how the norms follow them is told. Also
+            labels to be counted, as everywhere.
         names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
+
+    Returns:
+        The layers of the head, norms [K] and what to beware of.
+
+    Raises:
+        LevelheadError: there is no head, or it cannot be told from others; the message lists the
+            layers that could be it. Also for counts or names that do not fit.
+        FileNotFoundError: there is no such file.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
@@ -80,10 +100,12 @@ def inspect_file(
     file = ModelFile.at(path)
     located = file.locate_head(head=head, classes=likely_classes(counts), names=names)
     first_layer = located.layers[0]
+    # Of a large head, rows are measured block by block, and only their lengths are kept.
     if is_large(located):
         first = load_norms(first_layer, located.names)
     else:
         first = load(first_layer, located.names)
+    # A head with one logit has no norms of several classes to compare with counts.
     n = None
     if counts is not None and first.classes > 1:
         n = resolve(counts, first.classes, names=located.names)
@@ -116,7 +138,11 @@ def _norms(head: Head) -> np.ndarray:
 
 
 def _correlation(head: Head, counts: np.ndarray | None) -> float | None:
-    """Return how norms follow the counts [K], or None where nothing can be said of that."""
+    """Return Spearman's correlation of norms with counts [K].
+
+    None without counts, or where all norms or all counts are equal: there are no ranks to compare
+    then.
+    """
     if counts is None:
         return None
     correlation = norm_follows_count(head, counts)
@@ -126,14 +152,24 @@ def _correlation(head: Head, counts: np.ndarray | None) -> float | None:
 
 
 class _BiasSize(NamedTuple):
-    """How large the bias of a head is, as `Inspection` has it."""
+    """How large the bias of a head is, as `Inspection` has it; None where it has none.
+
+    Args:
+        share: median over classes of |b_i| / ||w_i||.
+        gap: the largest |(n_1 / n_i)^0.5 - 1| |b_i|; needs counts.
+    """
 
     share: float | None
     gap: float | None
 
     @staticmethod
     def of(head: Head, counts: np.ndarray | None) -> "_BiasSize":
-        """Measure the bias of a head; the gap needs counts [K]."""
+        """Measure the bias of a head.
+
+        Args:
+            head: the head.
+            counts: [K], or None; then there is no gap.
+        """
         if head.bias is None:
             return _BiasSize(None, None)
         size = np.abs(head.bias.astype(np.float64))
@@ -145,7 +181,17 @@ class _BiasSize(NamedTuple):
 
 
 def _warnings(head: Head, counts: np.ndarray | None, note: Note | None) -> Iterator[str]:
-    """Yield what to beware of: an earlier adjustment, a head that scaling cannot help, doubts about the counts."""
+    """Yield what to beware of, a sentence each.
+
+    That is an earlier adjustment, a head that scaling cannot help, and doubts about the counts.
+    They are texts, not warnings of Python: whoever inspects a file wants to read all of them, and
+    act on none.
+
+    Args:
+        head: the first layer.
+        counts: [K], where given.
+        note: what an earlier adjustment recorded.
+    """
     if note:
         done = done_text(note["rule"], note.get("strength"))
         by_whom = f"{done}, by levelhead {note['version']}"
@@ -163,7 +209,12 @@ def _warnings(head: Head, counts: np.ndarray | None, note: Note | None) -> Itera
 
 
 def inspection_text(seen: Inspection, width: int = 30) -> str:
-    """Return the head, a bar for each class's norm (largest count first), and the warnings."""
+    """Return the head, a bar for each class's norm (largest count first), and the warnings.
+
+    Args:
+        seen: what `inspect_file` returned.
+        width: letters of the longest bar.
+    """
     lines = [f"{seen.path} ({seen.format})"]
     for layer in seen.layers:
         bias = visible(layer.bias or "no bias")

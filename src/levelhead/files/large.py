@@ -1,9 +1,14 @@
-"""A head too large to be held several times in memory: its rows are scaled block by block, the same to the bit.
+"""A head too large to be held several times in memory: its rows are scaled block by block.
 
-Only a single layer of a safetensors file can be so large here, as an output layer over hundreds of
-thousands of classes is. `thin_head` stands for it where a head is asked for, with its real bias and
-one number for each row. `scale_large` reads every block once, to check it and to measure the rows;
-the `ScaledRows` that it returns are read again, and scaled again, while the file is written.
+The result is the same to the bit as that of the usual way. Only a single layer of a safetensors
+file can be so large here, as an output layer over hundreds of thousands of classes is.
+
+    is_large: tells it by its bytes and how they lie, without reading them
+    thin_head: stands for it where a head is asked for, with its real bias and one number per row
+    scale_large: reads every block once, to check it and to measure the rows -> `ScaledRows`
+    ScaledRows: becomes the data of an `Edit`; each block is read and scaled again when written
+
+Nothing may be written before all rows are known to fit the file, so that they are read twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,11 +38,13 @@ class RowBlock(NamedTuple):
 class ScaledRows(FileRange):
     """Rows of numbers in a file, each times its factor, as the file will have them.
 
+    As a `FileRange` it goes into an `Edit` like any other bytes; its `blocks` are computed.
+
     Args:
         path, offset, length: the bytes of the rows as they are.
-        dtype: of the numbers.
+        dtype: of the numbers, one of HEAD_DTYPES; they are written in the same.
         width: how many numbers a row has: d.
-        factors: [K].
+        factors: [K], float64.
     """
 
     dtype: str
@@ -45,7 +52,10 @@ class ScaledRows(FileRange):
     factors: np.ndarray
 
     def rows(self) -> Iterator[RowBlock]:
-        """Yield the rows block by block, as they are and as they become."""
+        """Yield the rows block by block, as they are and as they become.
+
+        A block has whole rows: as many as fit `BLOCK_BYTES`, and at least one.
+        """
         row_bytes = self.width * ITEM_BYTES[self.dtype]
         step = max(1, BLOCK_BYTES // row_bytes)  # rows in a block
         for i, data in enumerate(self.read(step * row_bytes)):
@@ -69,7 +79,11 @@ class LargeRows(NamedTuple):
 
 
 def is_large(located: LocatedHead) -> bool:
-    """Return whether a head is a single layer of a safetensors file that is too large to be held several times."""
+    """Return whether a head is too large to be held several times, and can be scaled in blocks.
+
+    That is a single layer of a safetensors file, of at least `LARGE` bytes. Heads of one or two
+    rows are left out, as two may be two opposite rows, which only their numbers tell.
+    """
     layer, *others = located.layers
     single = not others and layer.opposite is None and layer.classes > 2
     # Its rows lie one after another, and nothing lies between their numbers.
@@ -81,7 +95,10 @@ def is_large(located: LocatedHead) -> bool:
 
 
 def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
-    """Return a head with the classes and the bias of a large one, and weights [K, 1] of length 1."""
+    """Return a head with the classes and the bias of a large one, and weights [K, 1] of length 1.
+
+    Its norms say nothing. It serves rules that only need the number of classes and the bias.
+    """
     bias = None
     if layer.bias is not None:
         bias = decode(layer.bias.bytes(), layer.bias.dtype).ravel()
@@ -89,7 +106,10 @@ def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
 
 
 def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
-    """Return a head with the bias of a large one, whose weights [K, 1] are the lengths of its rows."""
+    """Return a head with the bias of a large one, whose weights [K, 1] are the lengths of its rows.
+
+    To look at: its norms are those of the real head, and all rows were checked to be finite.
+    """
     lengths = scale_large(layer, None, names).before
     return replace(thin_head(layer, names), weight=lengths[:, None])
 
@@ -97,7 +117,16 @@ def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
 def scale_large(
     layer: LayerSpans, factors: np.ndarray | None, names: Sequence[str] | None
 ) -> LargeRows:
-    """Scale the rows of a large head by factors [K], or by 1, and check and measure all of them."""
+    """Scale the rows of a large head, and check and measure all of them, block by block.
+
+    Args:
+        layer: the layer, of which `is_large` said so.
+        factors: [K], or None for 1.
+        names: of the classes, for messages.
+
+    Raises:
+        LevelheadError: as `check_rows` does.
+    """
     if factors is None:
         factors = np.ones(layer.classes)
     span = layer.weight
@@ -112,6 +141,7 @@ def scale_large(
     before = []
     after = []
     for block in scaled.rows():
+        # A whole head is checked row by row in the same words, so that a refusal reads the same.
         lengths = check_rows(layer, block.before, block.after, names, block.first)
         before.append(lengths[0])
         after.append(lengths[1])

@@ -1,4 +1,9 @@
-"""A model's file: its format, the head in it, what was done to that before, and where the adjusted file goes."""
+"""A model's file: its format, the head in it, what was done to that before, and its output.
+
+`adjust_file`, `inspect_file` and `undo_file` begin here: `ModelFile.at` tells the format,
+`ModelFile.locate_head` has its reader find the head, `earlier_note` tells of an adjustment before,
+and `ModelFile.output_path` where a model of this format may be written.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +24,7 @@ class ModelFile:
     """A model's file, or the folder of a sharded one, with its format, which is told once.
 
     Args:
-        path: as the caller named it.
+        path: as the caller named it; messages say the same.
         format: the line of the table of formats.
     """
 
@@ -45,10 +50,17 @@ class ModelFile:
     ) -> LocatedHead:
         """Find the head in the file.
 
+        A head that the reader cannot tell from others is looked for again with what is known
+        besides: the layer that an earlier adjustment noted or, if only the number of classes does
+        not fit, without it.
+
         Args:
             head: the name of its layer; `a,b` where two feed one output.
             classes: how many classes it is likely to have, which tells it from other layers.
-            names: of its classes, in order.
+            names: of its classes, in order; for a head with one logit, of its two classes.
+
+        Raises:
+            LevelheadError: as the reader raises, or the names do not fit.
         """
         reader = self.format.reader
         try:
@@ -74,7 +86,14 @@ class ModelFile:
         return replace(located, given_names=tuple(checked))
 
     def output_path(self, out: Path) -> Path:
-        """Return where to write: a folder for a folder (or the index in it), a file of the same format for a file."""
+        """Return where to write: a folder for a folder, a file of the same format for a file.
+
+        The index in a folder stands for the folder, in the input and in the output.
+
+        Raises:
+            LevelheadError: the output is called as another format would be: nothing is converted
+                here.
+        """
         if self.is_folder:
             is_index = (
                 self.format.is_folder(out) and not out.is_dir()
@@ -92,7 +111,8 @@ def earlier_note(located: LocatedHead) -> Note | None:
 
     An adjustment of a file leaves its note in that file. One of a model in memory, which was saved
     afterwards, leaves it in the config next to the file; that counts if the head still is as the
-    adjustment left it, which the note tells by digests.
+    adjustment left it, which the note tells by digests. Else a model that was trained on, or other
+    weights that somebody put beside the config, would pass for adjusted.
     """
     if located.note is not None:
         return located.note
@@ -100,6 +120,7 @@ def earlier_note(located: LocatedHead) -> Note | None:
     for note in (located.config.get(NOTE_KEY), note_in_version(peft_version)):
         if not is_note(note):
             continue
+        # The digests are of what the adjustment changed: weights, or biases alone.
         if multiplied(note):
             changed = [layer.weight for layer in located.layers]
         else:
@@ -111,7 +132,10 @@ def earlier_note(located: LocatedHead) -> Note | None:
 
 
 def with_name(folder: Path) -> Path:
-    """Return the same folder by its name, which `.` and `..` do not have: a file next to it is called after it."""
+    """Return the same folder by its name, which `.` and `..` do not have.
+
+    What is kept for an undo of a folder lies next to it, and is called after it: `name.original`.
+    """
     if folder.name in ("", ".."):
         return folder.resolve()
     return folder

@@ -1,4 +1,10 @@
-"""The head in a model's file, once it is found: what every reader of a format returns."""
+"""The head in a model's file, once it is found: what every reader of a format returns.
+
+A `LocatedHead` says where the numbers are (`layers`, as byte ranges), which files the model has,
+and how its format keeps a changed file sound (`complete`, `add_bias`). It also answers what the
+file and a config.json beside it tell of the classes: their names, and whether they compete. It
+holds no numbers: numbers.py reads them.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +35,7 @@ class LocatedHead:
 
     Args:
         path: the file that stands for the model.
-        layers: more than one where several feed one output.
+        layers: more than one where several feed one output, and are changed together.
         stamps: all files of the model, `path` first, and what each was when it was read.
         complete: adds to the edits of a file what else must change in it.
         note: what an earlier adjustment recorded in the file.
@@ -66,7 +72,11 @@ class LocatedHead:
 
     @cached_property
     def names(self) -> tuple[str, ...] | None:
-        """The class names given or, from a config.json in the same folder, `id2label`, if it lists one per class."""
+        """The class names, where they are known and one for each class; else None.
+
+        What was given counts; else `id2label` in a config.json in the same folder, as transformers
+        writes it.
+        """
         if self.given_names is not None:
             return self.given_names
         # {"0": name, "1": name, ...}; whatever else a config has under that name says nothing.
@@ -81,7 +91,11 @@ class LocatedHead:
 
     @property
     def task(self) -> tuple[LabelTask, str] | None:
-        """One class or several labels, and how that is known: by what follows in a graph, or by a config.json."""
+        """Whether samples have one class or several labels, and how that is known; else None.
+
+        What was given counts most, then what follows the head in a graph, then `problem_type` in a
+        config.json.
+        """
         if self.given_task is not None:
             return self.given_task, "as was said"
         # A single logit has a Sigmoid in either case.
@@ -94,12 +108,15 @@ class LocatedHead:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The content of a config.json in the same folder; empty without one."""
+        """The content of a config.json in the same folder; empty without one. Read once."""
         return json_of(self.path.parent / "config.json")
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """Return what a file of JSON holds; nothing if it cannot be read, or holds no object."""
+    """Return what a file of JSON holds; nothing if it cannot be read, or holds no object.
+
+    A config is asked for hints alone. A broken one is no reason to refuse the model beside it.
+    """
     try:
         content = text.parse_json(text.read(path))
     except (OSError, ValueError):

@@ -44,13 +44,17 @@ HALVES = {
 
 @dataclass(frozen=True, eq=False)
 class AdjustedFile:
-    """What `adjust_file` did."""
+    """What `adjust_file` did: where, by which rule, and what it changed in each class.
 
-    path: str
-    out: str
+    Print `adjusted_text` of it for a table. Nothing of it is needed to undo the adjustment: the
+    file itself has a note of it.
+    """
+
+    path: str  #: the model's file, as it was given
+    out: str  #: the file or folder that was written
     original: str | None  #: where the old bytes are; None if they were not kept
     head: tuple[str, ...]  #: the layers that were adjusted
-    rule: str
+    rule: str  #: its name, such as `offsets`
     strength: float | None  #: None for rules with numbers for each class
     scale: np.ndarray  #: [K], what weight vectors and biases were multiplied by
     offset: np.ndarray  #: [K], what was added to biases then
@@ -71,6 +75,9 @@ class AdjustedFile:
 class InFile(Place[AdjustedFile]):
     """The head of a model's file, and where the adjusted file goes: a `Place`.
 
+    `apply` asks a place for facts and heads, computes a `Change`, and has the place write it. It
+    does the same for models in memory, so that a choice fits or is refused by the same checks.
+
     Args:
         file: the model's file, with its format.
         to: where the adjusted model is written.
@@ -86,7 +93,10 @@ class InFile(Place[AdjustedFile]):
     whole: bool = False
 
     def find_facts(self) -> Facts:
-        """Look up what is known of the head, reading none of its weights."""
+        """Look up what is known of the head, reading none of its weights.
+
+        What does not fit, such as a number of classes, is refused before gigabytes are read.
+        """
         located = self.located
         first = located.layers[0]
         return Facts(
@@ -101,7 +111,11 @@ class InFile(Place[AdjustedFile]):
         )
 
     def earlier(self) -> str | None:
-        """Return what was done to the head before, by the note in the file or in a config next to it."""
+        """Return what was done to the head before, in words, or None.
+
+        The note is in the file or, of a model that was adjusted in memory, in a config next to it.
+        A second adjustment would add to the first, and what was tuned was hardly tuned for that.
+        """
         note = earlier_note(self.located)
         if note is None:
             return None
@@ -109,10 +123,22 @@ class InFile(Place[AdjustedFile]):
         return f"{self.located.path} was adjusted before ({done}); undo that first"
 
     def check_output(self, *, adds: bool) -> None:
-        """Accept every head: it was found by what the file says of the model, and nothing can be run."""
+        """Accept every head: it was found by what the file says, and nothing can be run.
+
+        Places in memory check here, on an example or by the graph, that a change arrives in the
+        logits.
+        """
 
     def check_takes_bias(self, key: str) -> None:
-        """Raise if the head has no bias and the file cannot hold one."""
+        """Raise if the head has no bias and the file cannot hold one.
+
+        In safetensors, state dicts and weights of Keras or MLX, the code of the model decides what
+        a layer has: a tensor more would be refused or ignored when the file is loaded. An ONNX file
+        is its own code, and gets a bias.
+
+        Args:
+            key: the layer, which `Place` names; here the whole head takes a bias or none does.
+        """
         if self.located.add_bias is None:
             kind = self.file.format.name
             cannot = f"a {kind} file cannot hold one that the model does not expect"
@@ -123,16 +149,32 @@ class InFile(Place[AdjustedFile]):
             )
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
-        """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
+        """Return the head, one `Head` for each layer.
+
+        Of a large one, whose rows are read when they are written, only the bias is real
+        (`thin_head`).
+        """
         read = thin_head if self._in_blocks(rule) else load
         return tuple(read(layer, self.located.names) for layer in self.located.layers)
 
     def _in_blocks(self, rule: Rule) -> bool:
-        """Return whether the rows are too large to be held, and are scaled block by block."""
+        """Return whether the rows are too large to be held, and are scaled block by block.
+
+        Not for a rule that goes by the norms of the rows, nor where offsets go into the weights:
+        both need real rows.
+        """
         return is_large(self.located) and not rule.needs_norms and not self.whole
 
     def write(self, change: Change) -> AdjustedFile:
-        """Write the file with the new head and a note in it."""
+        """Write the file with the new head and a note in it.
+
+        Args:
+            change: the heads before and after, and what was done to each row.
+
+        Returns:
+            What was done, with the lengths of the weight vectors as the file had them and will have
+            them.
+        """
         adjustment = change.adjustment
         located = self.located
         # Rows are checked before anything is written; the lengths of the first layer's are reported.
@@ -145,6 +187,8 @@ class InFile(Place[AdjustedFile]):
                 for layer, old, new in zip(located.layers, change.before, change.after, strict=True)
             ]
             before, after = lengths[0]
+        # The note says what was done, and keeps that of an earlier adjustment (`again`), which is
+        # the note again once this one is undone.
         to = replace(self.to, path=self.file.output_path(self.to.path))
         note = {**change.note(located.keys), "bias": adjustment.bias}
         if located.note:
@@ -171,7 +215,13 @@ class InFile(Place[AdjustedFile]):
         )
 
     def _notes(self, change: Change, norms: np.ndarray) -> Iterator[str]:
-        """Yield what to know about the result; norms [K] are those of the head as it was."""
+        """Yield what to know about the result, a sentence each.
+
+        Args:
+            change: what was done.
+            norms: [K], lengths of the weight vectors as they were, which tell whether they follow
+                the counts.
+        """
         if change.before[0].bias is None and change.after[0].bias is not None:
             yield "the head had no bias and has one now"
         if change.along is not None:
@@ -218,7 +268,8 @@ def adjust_file(
     """Write a model's file with its head adjusted; every other byte is copied.
 
     ``w_k, b_k <- scale_k (w_k, b_k) + (0, offset_k)``, by what was tuned or by a rule at a strength
-    of one's own. It does so also where no gain is expected; `tuned.worthwhile` tells.
+    of one's own. It does so also where no gain is expected; `tuned.worthwhile` tells. No code of
+    the file is run, and the input is never overwritten.
 
     Args:
         path: a `.safetensors` file (its index or folder if sharded), an `.onnx`, a state dict as
@@ -246,6 +297,15 @@ def adjust_file(
             taken: the classes compete, which the file does not tell.
         progress: called with the number of bytes copied since the last call.
 
+    Returns:
+        What was done, class by class; `adjusted_text` puts it into words.
+
+    Raises:
+        LevelheadError: the head cannot be found without `head`, the choice does not fit it, the
+            numbers do not fit the file's dtype, the output exists, or the file is damaged or of a
+            format that is not read. Nothing is written then.
+        FileNotFoundError: there is no such file, or no folder to write into.
+
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
     >>> from levelhead import rules
@@ -260,6 +320,8 @@ def adjust_file(
         reason = "what was tuned scales the bias with its weight vector; expected 'scale'"
         raise LevelheadError(f"{reason}, got {bias!r}", parameter="bias")
     file = ModelFile.at(path)
+    # The number of classes that was tuned, or that the counts have, tells the head from other
+    # layers of its shape.
     located = file.locate_head(head=head, classes=chosen.classes(counts), names=names)
     # What was tuned may know the names of the classes where the file does not.
     tuned_names = None
@@ -288,7 +350,10 @@ def adjust_file(
 
 
 def adjusted_text(done: AdjustedFile) -> str:
-    """Return what changed, class by class, and how to undo it."""
+    """Return what changed, class by class, and how to undo it, as text of several lines.
+
+    Names come from the file, so that what a terminal would obey is made visible.
+    """
     title = done.rule
     if done.rule in RULES:
         title = RULES[done.rule].title
@@ -312,7 +377,11 @@ def adjusted_text(done: AdjustedFile) -> str:
 
 
 def _class_table(done: AdjustedFile) -> list[str]:
-    """Return a line for each class, largest count first, with what changed: norms, scale and offset."""
+    """Return a line for each class, largest count first, with its norms, scale and offset.
+
+    What is the same for all (a scale of 1, an offset of 0) has no column. A head with one logit has
+    one row for both of its classes, and shows both counts in it.
+    """
     multiplies = bool((done.scale != 1).any())
     adds = bool(done.offset.any())
     one_logit = len(done.scale) == 1  # of two classes, with a count each
