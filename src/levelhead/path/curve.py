@@ -2,7 +2,11 @@
 
 An error over gamma is such a function: it changes only where a prediction does. `accumulate` makes
 a `Curve` of its changes, `Curve.plateau` finds where it is lowest, and `Curve.middle` the gamma to
-choose there.
+choose there. The middle of a wide stretch, and not its first gamma: a choice at the edge of a change is decided
+by rounding, and by the one sample that changes there.
+
+`ascending` and `stable_order` are two sorts that the path spends much of its time in, written so that numpy
+can use its fastest ones.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ import numpy as np
 
 from ..support.errors import LevelheadError
 
-# A stretch of gammas narrower than this is between two changes that nobody can choose between.
+# A stretch of gammas narrower than this is between two changes that nobody can choose between: adjusted
+# logits, rounded to float64, need not show that one comes before the other.
 SLIVER = 1e-9
 
 
@@ -36,7 +41,17 @@ class Curve:
     end: float
 
     def at(self, gamma: float | np.ndarray | list[float]) -> np.ndarray | float:
-        """Return the value at one gamma, or the values at many."""
+        """Return the value at one gamma, or the values at many.
+
+        Args:
+            gamma: within [gammas[0], end]. At a breakpoint, the value from there on.
+
+        Returns:
+            A float of one gamma, an array of the same shape of many.
+
+        Raises:
+            LevelheadError: a gamma outside of the range: nothing is known there.
+        """
         where = np.asarray(gamma, np.float64)
         if np.any((where < self.gammas[0]) | (where > self.end)) or np.isnan(where).any():
             bounds = f"[{self.gammas[0]:g}, {self.end:g}]"
@@ -55,13 +70,20 @@ class Curve:
         order. A sliver, narrower than 1e-9, is not taken for its value unless 0 is in it: rounding of
         scores, and not gamma, would decide which side of its ends one is on. At 0, scores are the
         logits themselves.
+
+        Args:
+            tolerance: how far above the lowest value a step still counts as lowest.
         """
         lowest = self._lowest(tolerance)
         widest = int(np.argmax(lowest.stop - lowest.start))
         return float(lowest.start[widest]), float(lowest.stop[widest])
 
     def plateau_at_zero(self, tolerance: float = 1e-12) -> tuple[float, float] | None:
-        """Return the stretch around 0 if the curve is flat but for slivers; None if it is not."""
+        """Return the stretch around 0 if the curve is flat but for slivers; None if it is not.
+
+        Then no gamma is better than the model as it is, and 0 should be chosen: the middle of a flat
+        range would change predictions for nothing.
+        """
         lowest = self._lowest(tolerance)
         around = np.flatnonzero((lowest.start <= 0) & (lowest.stop > 0))
         if not lowest.flat or not len(around):
@@ -69,7 +91,11 @@ class Curve:
         return float(lowest.start[around[0]]), float(lowest.stop[around[0]])
 
     def middle(self, plateau: tuple[float, float]) -> float:
-        """Return the gamma to choose on a plateau: its middle, or 0 on a sliver around 0."""
+        """Return the gamma to choose on a plateau: its middle, or 0 on a sliver around 0.
+
+        A plateau may hold breakpoints of its own, where changes cancel. The choice keeps away from
+        these, too.
+        """
         a, b = plateau
         if b - a <= SLIVER:
             if a <= 0 < b:
@@ -87,7 +113,11 @@ class Curve:
         return float(edges[widest] + (edges[widest + 1] - edges[widest]) / 2)
 
     def _lowest(self, tolerance: float) -> _Stretches:
-        """Return the stretches on which the curve is within the tolerance of its lowest value."""
+        """Return the stretches on which the curve is within the tolerance of its lowest value.
+
+        Steps are grouped into runs of low ones. A run of slivers alone is left out, unless there is
+        nothing else: a curve of infinities but for slivers, as floors that are hardly met make it.
+        """
         ends = np.append(self.gammas[1:], self.end)
         # Steps that count: those that are no slivers, and the one that holds 0.
         counts = (ends - self.gammas > SLIVER) | ((self.gammas <= 0) & (ends > 0))
@@ -119,22 +149,32 @@ class _Stretches:
 
 @dataclass(frozen=True)
 class Point:
-    """The path at one gamma. Errors and accuracies are shares."""
+    """The path at one gamma: what `GammaPath.at` and `GammaPath.best` return. Errors and accuracies are shares."""
 
     gamma: float
-    error: float
-    balanced_error: float
+    error: float  # the share of samples that are wrong
+    balanced_error: float  # the mean of each class's own error
     class_accuracy: np.ndarray  # [K], NaN for a class without samples
-    groups: dict[str, float]
+    groups: dict[
+        str, float
+    ]  # the mean accuracy of many-, medium- and few-shot classes that have samples
     plateau: tuple[float, float]  # around gamma, on which the metric asked for does not change
-    metric: str
-    value: float  # of that metric here
+    metric: str  # the name of the metric asked for
+    value: float  # of that metric here, as people know it
 
 
 def accumulate(
     start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]
 ) -> Curve:
     """Return the curve that begins at `start` and changes by steps[i] at gammas[i], which ascend.
+
+    Several steps at one gamma become one breakpoint: between them the curve was never anything.
+
+    Args:
+        start: the value at the start of the range.
+        gammas: [E], ascending, within the range.
+        steps: [E], by how much the value changes at each.
+        range: from and to; the first breakpoint is the start of it.
 
     >>> accumulate(0.5, np.array([0.2, 0.2, 1.0]), np.array([0.1, -0.3, 0.2]), (0.0, 2.0)).gammas
     array([0. , 0.2, 1. ])
@@ -150,7 +190,15 @@ def accumulate(
 
 
 def ascending(gammas: np.ndarray) -> np.ndarray:
-    """Return np.argsort(gammas, kind="stable"), in a third of the time."""
+    """Return np.argsort(gammas, kind="stable"), in a third of the time.
+
+    numpy sorts plain integers much faster than it finds a stable order. So value and position are packed
+    into one integer, sorted, and the position is unpacked. That is exact unless two values differ only
+    in the bits that the position has taken, which is checked at the end.
+
+    Args:
+        gammas: [E], finite float64.
+    """
     # Floats are ordered as the integers of their bits are; of negative ones, all bits but the sign are
     # turned. Adding 0 makes 0 of -0.
     bits = (gammas + 0.0).view(np.int64)
@@ -166,7 +214,11 @@ def ascending(gammas: np.ndarray) -> np.ndarray:
 
 
 def stable_order(values: np.ndarray) -> np.ndarray:
-    """Return np.argsort(values, kind="stable") of whole numbers from 0 on, in less time."""
+    """Return np.argsort(values, kind="stable") of whole numbers from 0 on, in less time.
+
+    Classes are such numbers: fewer than 65,536 of them go through numpy's radix sort of 16 bits, in time
+    that grows with the length alone; more are packed with their position as in `ascending`.
+    """
     most = int(values.max(initial=0))
     if most < 1 << 16:  # these are sorted by radix
         return np.argsort(values.astype(np.uint16, copy=False), kind="stable")

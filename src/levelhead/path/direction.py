@@ -35,10 +35,16 @@ class Direction:
 
     ``l_k r_k^gamma`` or, if it adds, ``l_k + gamma log r_k``.
 
+    It is all that the path knows of a rule: rescale is ``r_k = n_max / n_k``, tau is ``1 / ||w_k||``, shift
+    is the ratios of rescale, added by their logarithms.
+
     Args:
         name: of the rule.
-        ratios: [K], r above.
+        ratios: [K], r above, all positive.
         multiplies: whether scores are multiplied, and not added to.
+
+    >>> Direction("rescale", np.array([1.0, 4.0])).scores(np.array([[3.0, 2.0]]), 0.5)
+    array([[3., 4.]])
     """
 
     name: str
@@ -52,7 +58,11 @@ class Direction:
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def scores(self, logits: np.ndarray, gamma: float | np.ndarray) -> np.ndarray:
-        """Return scores [N, K] in float64, at one gamma or at one per row, [N, 1]."""
+        """Return scores [N, K] in float64, at one gamma or at one per row, [N, 1].
+
+        The plain formula. The engines do not use it, as they must not overflow; it is what they are
+        compared with.
+        """
         wide = logits.astype(np.float64)
         if self.multiplies:
             return wide * self.ratios**gamma
@@ -69,6 +79,9 @@ def comes_before(
     multiplies: bool,
 ) -> np.ndarray:
     """Return whether a class comes before another one at gamma, for pairs of float64 logits.
+
+    Scores are not compared, as their rounding would decide near a tie. Gamma is compared with the
+    crossing of the two lines instead, which is known to its last bits.
 
     Args:
         own, other: logits of the two classes, [P].
@@ -95,7 +108,17 @@ def crossing(
 ) -> np.ndarray:
     """Return the gamma at which two classes have the same score, as in `comes_before`.
 
-    It is not finite if there is none, or if every gamma is one.
+    ``log(own / other) / rise`` where scores are multiplied, ``(own - other) / rise`` where they are added
+    to; to its last bits, and the same whichever of the two classes is the own one.
+
+    Args:
+        own, other, rise, multiplies: as in `comes_before`, [P] each.
+
+    Returns:
+        [P]; not finite if there is no such gamma, or if every gamma is one.
+
+    >>> crossing(np.array([4.0]), np.array([2.0]), np.log([4.0]), multiplies=True)  # 4 = 2 * 4^(1/2)
+    array([0.5])
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         if multiplies:
@@ -113,12 +136,17 @@ def crossing(
 
 
 def snap(gamma: np.ndarray) -> np.ndarray:
-    """Return gamma, or the multiple of 1/64000 that it misses only by rounding."""
+    """Return gamma, or the multiple of 1/64000 that it misses only by rounding.
+
+    64000 is 2^9 5^3, so that all gammas of up to three decimals, and halves, quarters and so on down to
+    1/512, are such multiples: the round numbers that people type and counts in round ratios tie at.
+    """
     # log 125 / log 5 is 3 in mathematics and 3.0000000000000004 in floats. Without this, the last
     # bits of two logarithms would miss a tie at a round number such as 0.5, 0.1 or 3.
     scaled = gamma * 64000
     near = np.rint(scaled)
     off = np.abs(scaled - near)
+    # Most are not near a multiple: the exact test is for the few that are.
     few = np.nonzero(off < 1e-4)
     snapped = gamma.copy()
     snapped[few] = np.where(off[few] <= 1e-13 * np.abs(near[few]), near[few] / 64000, gamma[few])
@@ -129,6 +157,9 @@ def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return ``log(a / b)`` to its last bits.
 
     It is 0 only where a = b, and not finite where signs differ or one of them is 0.
+
+    Args:
+        a, b: [P] each, in float64, of any size and sign.
     """
     gap = np.log(a / b)
     size = np.abs(gap)
@@ -150,6 +181,9 @@ def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 class MoveTable:
     """A direction at evenly spaced gammas, in the precision of the logits, with bounds on rounding.
 
+    `reach.py` asks for all scores of a row at one gamma of its own. Powers for each row would cost more
+    than all else; a row of this table, and a margin for what that and float32 miss, will do.
+
     Args:
         gammas: [G].
         moves: [G, K], factors of the logits, the largest of each gamma 1; or what is added to them,
@@ -166,10 +200,17 @@ class MoveTable:
 
     @staticmethod
     def of(direction: Direction, range: tuple[float, float], dtype: type[np.floating]) -> MoveTable:
-        """Tabulate a direction over a range, for logits of one dtype."""
+        """Tabulate a direction over a range, for logits of one dtype.
+
+        Args:
+            direction: how scores depend on gamma.
+            range: from and to, both of which are in the table.
+            dtype: of the logits, in which scores will be computed.
+        """
         precision = np.finfo(dtype)
         gammas = np.linspace(*range, STEPS + 1)
         moves = gammas[:, None] * direction.slopes
+        # The same for all classes changes no order: the largest becomes 0, so that its factor is 1.
         moves -= moves.max(axis=1, keepdims=True)
         # A product is off by a part of itself; a sum also by a part of what is added.
         if direction.multiplies:
@@ -194,6 +235,10 @@ class MoveTable:
         return (gamma - low) / (high - low) * (len(self.gammas) - 1)
 
     def margin(self, score: np.ndarray) -> np.ndarray:
-        """Return how far below a score [n] another can be and still, unrounded, be ahead of it."""
+        """Return how far below a score [n] another can be and still, unrounded, be ahead of it.
+
+        It errs on the wide side: a line that is kept for nothing costs a little time, one that is
+        dropped wrongly would be a wrong prediction.
+        """
         kind = score.dtype.type
         return np.abs(score) * kind(self.relative) + kind(self.absolute)

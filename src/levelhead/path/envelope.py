@@ -1,4 +1,11 @@
-"""`Envelope`: what is predicted at the start of a range of gammas, and every change of it."""
+"""`Envelope`: what is predicted at the start of a range of gammas, and every change of it.
+
+It is what the engines return, and all that the rest of the library needs to know of a path: N classes and E
+changes, however many gammas are asked about later. E is no more than a few N: of the networks that come with
+the package, at least 95 of 100 samples change once or not at all over gammas from 0 to 2. Whatever is counted
+along gamma is a sum over the changes; `mismatch` is one such sum, which needs no labels. Those that need labels
+are in core/gamma_path.py and core/one_strength.py.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +22,13 @@ class Envelope:
 
     At gamma[e], the prediction for sample[e] changes from old_class[e] to new_class[e].
 
+    The changes of one sample follow each other: the new class of one is the old class of the next, and
+    the old class of the first is its `start`.
+
     Args:
         start: [N], the class predicted at the start of the range.
-        sample, gamma, new_class, old_class: [E], ascending by gamma.
+        sample, gamma, new_class, old_class: [E], ascending by gamma. A change holds from its gamma on,
+            inclusive.
         classes: K.
         range: from and to.
 
@@ -45,7 +56,7 @@ class Envelope:
     range: tuple[float, float]
 
     def predictions(self, gamma: float) -> np.ndarray:
-        """Return the class predicted at gamma, [N]."""
+        """Return the class predicted at gamma, [N], for a gamma within the range."""
         predicted = self.start.copy()
         upto = np.searchsorted(self.gamma, gamma, side="right")
         # In the order of gamma, so that of several changes of a sample the last assignment stays.
@@ -60,8 +71,14 @@ class Envelope:
     def mismatch(self, target: np.ndarray | None = None) -> Curve:
         """Return half the sum of ``|share_k - target_k|`` over gamma.
 
+        That is the share of samples that would have to be predicted otherwise for each class to have
+        its share: what `tune_unlabelled` makes as small as possible.
+
         Args:
             target: [K], which sums to 1; uniform if None.
+
+        Returns:
+            A curve with values from 0 to 1.
         """
         if target is None:
             target = np.full(self.classes, 1 / self.classes)

@@ -2,6 +2,10 @@
 
 Of 1000 classes, most never win between the two ends of a range. `reaching_lines` looks at all
 scores of a row at one gamma only, and what it leaves out need not be followed at all.
+
+Its answer may have lines too many, which the walk drops later, but never one too few. So the work here is done
+in float32, in blocks that stay in the cache, with a margin for rounding (`_narrow_scores`); for float64
+logits it is done in float64 (`_wide_scores`).
 """
 
 from __future__ import annotations
@@ -29,6 +33,16 @@ def reaching_lines(
     there is below the first winner's line from the start up to that gamma, and below the last
     winner's from there to the end: it is never part of the envelope. The same holds for a line that
     is below the last winner's a little before they meet, so float32 and a table of factors will do.
+
+    Args:
+        logits: [n, K], finite.
+        start: [n], who wins at the start of the range.
+        direction: how scores depend on gamma.
+        range: from and to.
+        table: the direction over this range for float32 logits; None for others.
+
+    Returns:
+        Two arrays [L], by row, and within a row by class.
     """
     width = logits.shape[1]
     step = max(1, CACHED_NUMBERS // width)
@@ -39,6 +53,7 @@ def reaching_lines(
     rows = []
     classes = []
     for block in blocks:
+        # Rows that are predicted the same at both ends have no change between.
         changing = np.flatnonzero(start[block] != end[block]) + block.start
         changing_logits = logits.take(changing, axis=0)
         # Flat positions are taken several times as fast as (row, class).
@@ -68,6 +83,9 @@ def _where_meet(
     range: tuple[float, float],
 ) -> np.ndarray:
     """Return the gamma within the range at which two lines of each row meet, [n].
+
+    By plain logarithms, not as exact as `crossing`: it is only where scores are looked at, and any gamma
+    near it does.
 
     Args:
         logits: [n, K].

@@ -8,6 +8,14 @@ only to the class of a steeper line.
 2. `reaching_lines` (reach.py) finds out who wins at its end, and leaves out the lines that cannot be part of
    the envelope between the two: nearly all.
 3. `walk_lines` follows what is left from bend to bend.
+
+`compute_envelope` does that for all rows: it reads chunks (`read_chunks`), cuts them into blocks for a few
+threads, calls `walk_rows` on each, and sorts all changes by gamma into an `Envelope`. Rows never meet before
+that sort: a row's changes follow from its own K logits. A block of logits [n, K] becomes `Lines`, a flat list of
+the L lines that matter, and that a list of `Changes`.
+
+The first two steps go through all N K scores, the third only through the lines that are left of them.
+walk_torch.py does the first two on a GPU, and calls `walk_lines` where it has no kernel for the third.
 """
 
 from __future__ import annotations
@@ -39,8 +47,8 @@ class Changes(NamedTuple):
 
     row: np.ndarray  # whose prediction changes
     gamma: np.ndarray  # the first float at which it has changed
-    new_class: np.ndarray
-    old_class: np.ndarray
+    new_class: np.ndarray  # what is predicted from there on
+    old_class: np.ndarray  # what was predicted before
 
     @staticmethod
     def none() -> Changes:
@@ -61,8 +69,8 @@ class Lines(NamedTuple):
 
     start: Array  # [n], the first winner of each row
     own: Array  # [n], its logit in float64
-    row: Array  # [L], of each line
-    classes: Array  # [L]
+    row: Array  # [L], of each line, ascending
+    classes: Array  # [L], whose scores the lines are; ascending within a row
     values: Array  # [L], their logits in float64
 
 
@@ -81,6 +89,9 @@ def compute_envelope(
 
     Chunks are read one after another, as a file may be larger than the memory; the blocks of a
     chunk are walked by a few threads; and all changes are put in the order of gamma at the end.
+
+    Args:
+        logits, direction, range, kind, progress: as in `find_changes`.
     """
     table = MoveTable.of(direction, range, np.float32)
 
@@ -94,6 +105,7 @@ def compute_envelope(
     changes = [Changes.none()]  # so that there is something to join where nothing changes
     with ThreadPoolExecutor(few_threads()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
+            # A block is eight caches of numbers, which reach.py goes through one cache at a time.
             step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
             if chunk.size >= 2 * CACHED_NUMBERS:
                 step = min(step, -(-len(chunk) // 2))  # one for each of two threads at least
@@ -123,6 +135,11 @@ def walk_rows(
     """Return the class that wins at the start of the range, [n], and the changes of these rows.
 
     The table is for float32 logits; others are compared by their scores in float64.
+
+    Args:
+        logits: [n, K], finite.
+        direction, range: as in `find_changes`.
+        table: the direction over this range, in float32.
     """
     start = winners_at(logits, direction, range[0])
     narrow = None
@@ -134,6 +151,7 @@ def walk_rows(
         tiny = np.flatnonzero(has_tiny(logits))
     if not len(tiny):
         return start, list(walk(logits, start, direction, range, narrow))
+    # The two kinds of rows are walked by themselves, and called by their old numbers again.
     rest = np.setdiff1d(np.arange(len(logits)), tiny)
     changes = []
     for part in walk(logits[rest], start[rest], direction, range, narrow):
@@ -150,7 +168,14 @@ def walk(
     range: tuple[float, float],
     table: MoveTable | None,
 ) -> Iterator[Changes]:
-    """Yield the changes of rows [n, K] whose first winners are known, those of one row in order."""
+    """Yield the changes of rows [n, K] whose first winners are known, those of one row in order.
+
+    Args:
+        logits: [n, K].
+        start: [n], the first winners.
+        direction, range: as in `find_changes`.
+        table: for float32 logits; None for others.
+    """
     width = logits.shape[1]
     row, classes = reaching_lines(logits, start, direction, range, table)
     own = logits.take(np.arange(0, logits.size, width) + start).astype(np.float64)
@@ -188,7 +213,20 @@ def has_tiny(logits: np.ndarray) -> np.ndarray:
 
 
 def walk_lines(lines: Lines, direction: Direction, end: float) -> Iterator[Changes]:
-    """Yield the changes that lines make up to the end of the range; `lines.own` is overwritten."""
+    """Yield the changes that lines make up to the end of the range; `lines.own` is overwritten.
+
+    All rows take their first bend together, then their second, and so on: each turn of the loop is a
+    handful of array operations on what is left, which is less at every turn. A row leaves the loop
+    when no line is steeper than its winner's, or its next crossing is beyond the end.
+
+    Args:
+        lines: the lines that may overtake, row by row.
+        direction: how scores depend on gamma.
+        end: the last gamma, inclusive.
+
+    Yields:
+        One or two `Changes` a turn. The changes of one row come in the order of gamma.
+    """
     slopes = direction.slopes
     multiplies = direction.multiplies
     # Of each row: who wins now, since when, its logit and its slope.
@@ -271,13 +309,21 @@ def _find_leaders(
     """Return who takes over where lines at places `tied` [t] cross their rows' winners at once.
 
     The steepest leads after the crossing. Of equal slopes, which never cross, only the largest logit
-    leads, by however little; of equal logits, too, the first class.
+    leads, by however little; of equal logits, too, the first class. Three lines through one point are no
+    rare thing: classes of equal counts and logits in few digits make them.
+
+    Args:
+        row, classes, values, steep: [L] each, of the lines that are left, by row and class.
+        tied: [t], the places among these L of lines that cross now, ascending.
+        width: K, which is beyond every class.
     """
     row = row.take(tied)
     classes = classes.take(tied)
     opens = _first_of_each(row)
     if len(tied) == len(opens):  # one line in each row, as nearly always
         return _Bend(row, tied, classes)
+    # Of several lines in a row: the steepest, then the highest of these, then the first class, as lines
+    # of a row are in the order of classes.
     sizes = np.diff(opens, append=len(tied))
     steep = steep.take(tied)
     steepest = steep == np.repeat(np.maximum.reduceat(steep, opens), sizes)

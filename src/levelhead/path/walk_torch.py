@@ -1,6 +1,10 @@
 """The walk of `walk.py` for logits on an accelerator: only changes are copied to the host.
 
-The lines that a row can reach are found in torch operations, and followed by Triton, or else by the host.
+`walk_on_device` goes the road of `compute_envelope`, a slice of about 128 million numbers at a time: `_read`
+checks a slice, `_winners` finds who wins at both ends, and `_reaching` which lines can matter between. What is
+left of all slices, a small part of the logits, is then followed at once (`_follow`): by Triton, or else by the
+host.
+
 Crossings are computed in float64, by the device's logarithm: they are equal to the host's to a few units in
 the last place, and to the bit at 0 and at multiples of 1/64000. Logarithms of probabilities have their own
 precision, with its last bit.
@@ -43,11 +47,19 @@ def walk_on_device(
 
     The lines that rows can reach are found for about `size` numbers at a time, as scores take as
     much memory as logits, and followed together.
+
+    Args:
+        logits, direction, range, kind, progress: as in `find_changes`.
+        size: how many scores are held at a time; 2^27 of float32 are 512 MiB.
+
+    Raises:
+        LevelheadError: logits that are not finite, or of another kind than said, with their row.
     """
     # A negative number is no probability: then nothing need be copied to be looked at.
     certain = kind == "logits" and logits.is_floating_point() and bool((logits[:100] < 0).any())
     if not certain:
         check_logits(logits[:1000], kind=kind)
+    # Slice after slice, the few lines that can matter.
     width = logits.shape[1]
     moved = _Moved(direction, range, logits)
     parts = []
@@ -61,6 +73,7 @@ def walk_on_device(
         parts.append(Lines(start, own, row + first, classes, x[row, classes].double()))
         if progress is not None:
             progress(min(first + step, len(logits)), len(logits))
+    # All of them together, from bend to bend.
     lines = Lines(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
     changes = _follow(lines, direction, range[1], has_triton(logits))
     return Envelope(
@@ -75,7 +88,7 @@ def walk_on_device(
 
 
 def has_triton(logits: Tensor) -> bool:
-    """Return whether the kernel can follow the lines of these logits."""
+    """Return whether the kernel can follow the lines of these logits: float32 or narrower, on CUDA, with Triton."""
     return logits.dtype in _NARROW and logits.is_cuda and _knows_triton()
 
 
@@ -85,7 +98,10 @@ def _knows_triton() -> bool:
 
 
 class _Moved:
-    """A direction on the device: its slopes [K], and its `MoveTable` with the moves [G, K] as a tensor."""
+    """A direction on the device: its slopes [K], and its `MoveTable` with the moves [G, K] as a tensor.
+
+    Both are made on the host and copied once.
+    """
 
     def __init__(self, direction: Direction, range: tuple[float, float], logits: Tensor) -> None:
         dtype = np.float64
@@ -102,7 +118,14 @@ class _Moved:
 
 
 def _read(part: Tensor, kind: Kind, dtype: torch.dtype, first: int) -> Tensor:
-    """Return rows of logits, or logarithms of probabilities, that are checked and finite."""
+    """Return rows of logits, or logarithms of probabilities, that are checked and finite.
+
+    Args:
+        part: [n, K], a slice of what was given.
+        kind: what that is.
+        dtype: in which scores are computed: float32, or float64 of float64 logits.
+        first: the number of its first row, for messages.
+    """
     x = part.to(dtype)
     if kind == "probabilities":
         if ((x < 0) | (x > LARGEST_PROBABILITY)).any():
@@ -126,7 +149,8 @@ def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
 def _winners(x: Tensor, direction: Direction, moved: _Moved, at: int) -> Tensor:
     """Return who wins at the start (0) or the end (-1) of the range, [n].
 
-    Where rounding could decide, the host does, by crossings.
+    Where rounding could decide, the host does, by crossings: those rows are few, and `winners_at` is then
+    the same code for both engines.
     """
     gamma = moved.range[at]
     if gamma == 0:
@@ -147,7 +171,16 @@ def _winners(x: Tensor, direction: Direction, moved: _Moved, at: int) -> Tensor:
 def _reaching(
     x: Tensor, start: Tensor, end: Tensor, direction: Direction, moved: _Moved
 ) -> tuple[Tensor, Tensor]:
-    """Return (row, class) of each line that a row can reach, row by row: as `reaching_lines` of reach.py."""
+    """Return (row, class) of each line that a row can reach, row by row: as `reaching_lines` of reach.py.
+
+    That function says why it is right. Here rows that are predicted the same at both ends are not taken
+    out first: they are looked at at the start of the range, where only a near tie reaches their winner.
+
+    Args:
+        x: [n, K], finite.
+        start, end: [n] each, who wins at the two ends.
+        direction, moved: how scores depend on gamma, and the same on the device.
+    """
     # Where the lines of the winners at the two ends meet.
     pairs = torch.stack([start, end], dim=1)
     height = x.gather(1, pairs).double()

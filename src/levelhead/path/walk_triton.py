@@ -1,7 +1,16 @@
 """`walk_lines` as a Triton kernel, for logits on a GPU: float32, float16 or bfloat16.
 
 One program follows the lines of one row from bend to bend, all of them in registers, and writes each change
-where the host expects it. This module is imported only when it is used.
+where the host expects it. In torch operations, every bend would be a dozen launches or more over all rows that
+are left; here a row that is done is out of the way, and its lines are read once.
+
+`walk_lines_triton` makes room for all changes there can be, launches `_walk_rows` with one program a row, and
+takes out what was written. `_walk_rows` is the loop of `walk_lines` for one row, `_crossing` the same arithmetic
+as direction.py's `crossing` and `snap`, `_up` numpy's nextafter toward infinity. A change of either file belongs
+into the other as well. Tests compare the two in Triton's interpreter, which needs no GPU; on one,
+bench/speed/path_gpu.py does.
+
+This module is imported only when it is used.
 """
 
 # pyright: reportIndexIssue=false
@@ -27,6 +36,9 @@ def walk_lines_triton(
         counts: [n], how many lines each row has.
         most: the largest of them.
         direction, end: as of `walk_lines`.
+
+    Returns:
+        Four tensors [E] on the device, in the order of the fields of `Changes`.
     """
     start, own, row, classes, values = lines
     slopes_and_end = torch.from_numpy(np.append(direction.slopes, end)).to(start.device)
@@ -58,10 +70,17 @@ def _walk_rows(
     start, own, closes, counts, classes, values, slopes_and_end, width, out_at, out_new,
     MULTIPLIES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Follow one row from change to change, as `walk_lines` does, whose comments say why."""
+    """Follow one row from change to change, as `walk_lines` does, whose comments say why.
+
+    A lane is a line of the row; `left` says which lanes may still overtake. The arguments are pointers:
+    those of `Lines`, `closes` and `counts` (where each row's lines end, and how many they are), the slopes
+    [K] with the end of the range behind them, and the two arrays that changes are written to, in which
+    the row has places from ``2 first`` on.
+    """
     row = tl.program_id(0).to(tl.int64)
     infinity = float("inf")
     lanes = tl.arange(0, BLOCK)
+    # The lines of this row, a lane each; lanes beyond them are masked.
     size = tl.load(counts + row)
     first = tl.load(closes + row) - size
     left = lanes < size  # the lines that may still overtake
@@ -69,6 +88,7 @@ def _walk_rows(
     other = tl.load(values + first + lanes, mask=left, other=0.0)
     lean = tl.load(slopes_and_end + k)
     end = tl.load(slopes_and_end + width)
+    # Who wins now, its logit and slope, and since when: minus infinity, in the type of a slope.
     now = tl.load(start + row)
     true = tl.load(own + row)
     slope = tl.load(slopes_and_end + now)
@@ -76,6 +96,7 @@ def _walk_rows(
     steep = lean
     out = 2 * first
     if MULTIPLIES:
+        # Only lines of the winner's sign count: `sign * other > 0` is false for 0 and for the other sign.
         sign = tl.where(true < 0, -1.0, tl.where(true > 0, 1.0, 0.0))
         left = left & (sign * other > 0)
         steep = sign * lean
@@ -103,6 +124,7 @@ def _walk_rows(
         tl.store(out_at + out, enters, mask=inside)
         tl.store(out_new + out, new, mask=inside)
         out += inside.to(tl.int64)
+        # On with the new winner; without one, an infinite slope leaves no line and ends the loop.
         now = tl.where(inside, new, now)
         true = tl.where(inside, height, true)
         since = tl.where(inside, enters, since)
@@ -112,7 +134,11 @@ def _walk_rows(
 
 @triton.jit
 def _crossing(own, other, rise, MULTIPLIES: tl.constexpr):
-    """Return what `crossing` of direction.py does; any number where there is none."""
+    """Return what `crossing` of direction.py does; any number where there is none.
+
+    Divisors that could be 0 are replaced first, as a lane cannot be left out of a division: what comes of
+    such a lane is never looked at, since it is not `left`.
+    """
     steeper = rise > 0
     if MULTIPLIES:
         a = tl.where(steeper, own, other)
@@ -146,7 +172,10 @@ def _crossing(own, other, rise, MULTIPLIES: tl.constexpr):
 
 @triton.jit
 def _up(value):
-    """Return the next larger float64 of a finite one."""
+    """Return the next larger float64 of a finite one.
+
+    The bits of positive floats, read as an integer, ascend with them, and those of negative ones descend.
+    """
     bits = value.to(tl.int64, bitcast=True)
     bits = tl.where(value == 0, 1, tl.where(value > 0, bits + 1, bits - 1))
     return bits.to(tl.float64, bitcast=True)

@@ -2,6 +2,10 @@
 
 Scores are computed and compared in floats, which is fast and nearly always enough. Where a second
 class is within rounding of the winner, the crossing of their two lines decides (`comes_before`).
+
+The walk needs the winners at the two ends of its range, `winners_at` at the start and `winners_at_end` at the
+end; whatever is asked at a gamma beyond the range of a path is answered by `winners_at` as well. If rounding
+decided there, the walk would begin with a class that its own crossings contradict.
 """
 
 from __future__ import annotations
@@ -19,7 +23,11 @@ def winners_at(logits: np.ndarray, direction: Direction, gamma: float) -> np.nda
     Args:
         logits: [n, K], of any floating-point type.
         direction, gamma: how scores depend on gamma, and where they are compared.
+
+    Returns:
+        [n]; of classes that are exactly equal at gamma, the first, as by numpy's argmax.
     """
+    # At 0 the scores are the logits, compared as they are.
     if gamma == 0:
         return logits.argmax(axis=1)
     # The largest factor is 1, or the largest addend 0, so that no score overflows.
