@@ -1,10 +1,15 @@
 """The formats that arrays of numbers or texts are read from.
 
-Each is a function (file, key, wanted) -> array.
+Each is a function (file, key, wanted) -> array, which `arrays.read` picks by the file's suffix.
 
 `key` says which array of a file, or which column of a table; None where the caller named none. Then
-the only array is taken, or the one called as is `wanted`: logits, labels, counts, names. A new
-format is a function and a line in `FORMATS`.
+the only array is taken, or the one called as is `wanted`: logits, labels, counts, names. What comes
+back is [N] or [N, K], numbers or texts (dtype kind U); whoever asked checks the shape, as only they
+know whether N labels or N x K logits were meant. The messages do not name the file: `arrays.read`
+adds that.
+
+A new format is a function and a line in `FORMATS`; if it can hold several arrays, one more in
+`ARCHIVES`, so that labels next to the logits are found without reading either.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,11 +35,16 @@ def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
+    """Return one array of an .npz file, by its name in the archive."""
     return read_npz(path, _choose_array(path, key, names_in_npz(path), wanted))
 
 
 def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    """Return a tensor; bfloat16, which numpy does not have, is widened to float32."""
+    """Return a tensor; bfloat16, which numpy does not have, is widened to float32.
+
+    The numbers are read where the header says they lie, and not by the format's library, so that
+    large ones are mapped.
+    """
     tensors = read_header(path).tensors
     name = _choose_array(path, key, list(tensors), wanted)
     tensor = tensors[name]
@@ -51,7 +61,12 @@ def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    """Return a column of a table, its columns of logits, or all of them."""
+    """Return a column of a table, its columns of logits, or all of them.
+
+    In this order: the column that the caller named; the only column there is; of a table of
+    predictions, the labels or the logits, whichever is wanted; else all columns, as for the cost of
+    confusing classes, [K, K]. A column of lists (.parquet) comes as [N, K].
+    """
     table = read_table(path, titles=(wanted, key))
     if key is not None:
         values = table.column(key)
@@ -69,7 +84,12 @@ def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _label_column(table: Table, path: Path) -> np.ndarray:
-    """Return the column of a table that is titled as labels are."""
+    """Return the column of a table that is titled as labels are.
+
+    Raises:
+        LevelheadError: none is. The message lists the titles; without titles, one of the columns
+            may be the index that pandas writes.
+    """
     title = find_columns(table).label
     if title is None:
         instead = "; save it alone (index=False in pandas)"
@@ -82,7 +102,9 @@ def _label_column(table: Table, path: Path) -> np.ndarray:
 def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
     """Return a column of names, checked.
 
-    No cell may be empty, or a number with a decimal comma.
+    No cell may be empty, or a number with a decimal comma. A column becomes text as soon as one of
+    its cells is no number, so that `1,5` among numbers would else be looked up as the name of a
+    class, and be refused with a message about names.
     """
     for at, cell in enumerate(values.tolist()):
         if is_decimal_comma(cell):
@@ -96,11 +118,16 @@ def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
 
 
 def _read_torch(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    """Return a tensor that `torch.save` wrote, alone or in a dict or list."""
+    """Return a tensor that `torch.save` wrote, alone or in a dict or list.
+
+    Without a key, it is the tensor called as is wanted, or the only one with as many axes as that
+    has: two for logits, one for labels and counts.
+    """
     tensors = read_tensors(path)
     if list(tensors) == [""]:  # a tensor alone
         _check_no_key(key)
         return tensors[""]
+    # A dict of torch.save needs no names that we know: {"preds": [N, K], "y": [N]} says enough.
     # A checkpoint may hold other things beside: the only one of its shape is meant.
     if key is None and wanted not in tensors:
         axes = 2 if wanted == "logits" else 1
@@ -111,10 +138,16 @@ def _read_torch(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _read_text(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    """Return the rows of numbers of a text file, or its words, one per line."""
+    """Return the rows of numbers of a text file, or its words, one per line.
+
+    Numbers may be separated by blanks or commas. Whether they are numbers is told from all of them:
+    if a single word is none, or a row is longer than another, each line is one text. Columns have
+    no titles here; a file that has some is a .csv file.
+    """
     _check_no_key(key)
     lines = [line.strip() for line in text.read(path).splitlines()]
     rows = [line.replace(",", " ").split() for line in lines if line]
+    # Every word is looked at, since `cat` in the last line makes all lines names.
     are_numbers = all(is_number(word) for row in rows for word in row)
     if are_numbers and len({len(row) for row in rows}) == 1:
         values = np.array(rows, dtype=np.float64)
@@ -127,7 +160,11 @@ def _read_text(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    """Return a JSON list as an array, or the one under a key of an object."""
+    """Return a JSON list as an array, or the one under a key of an object.
+
+    Lists of lists become [N, K]; of unequal length they are refused, which numpy says as a
+    ValueError.
+    """
     value = text.parse_json(text.read(path))
     if isinstance(value, Mapping):
         value = value[_choose_array(path, key, list(value), wanted)]
@@ -148,6 +185,9 @@ def _leaves(value: object) -> list[object]:
     """Return what lists of lists hold in the end.
 
     It goes level by level: a file may nest them deeper than Python's stack.
+
+    >>> _leaves([1, [2, ["cat"]]])
+    [1, 2, 'cat']
     """
     leaves = [value]
     while any(isinstance(item, list) for item in leaves):
@@ -167,7 +207,11 @@ def _check_no_key(key: str | None) -> None:
 
 
 def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str) -> str:
-    """Return the name of the array that is meant, of those in a file."""
+    """Return the name of the array that is meant, of those in a file.
+
+    The key comes first; without one it is the only array, else the one called as is wanted. Where
+    neither tells, the names are listed for the user to choose: to take the first would be a guess.
+    """
     if key is not None and key not in names:
         raise LevelheadError(f"no array {key!r}; the file has {listed(names) or 'none'}")
     if key is None and len(names) != 1 and wanted not in names:

@@ -5,6 +5,10 @@
 `read` gives one array of a file of any format (array_formats.py); `read_counts` and `read_names`
 know what counts and names may look like besides (class_formats.py). All say what is wrong with a
 file in one line that begins with its name.
+
+What comes back is as the file has it, and not checked against anything else: how many classes there
+are, and what they are called, is known only once the logits are read (samples_file.py). So counts
+may come as a list, as {class: n} or as labels, and `core.counts.resolve` makes [K] of them.
 """
 
 import hashlib
@@ -37,7 +41,18 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
 
     Args:
         source: of a format in `FORMATS`.
-        wanted: what it is, for messages; of several arrays the one called so is read.
+        wanted: what it is, for messages; of several arrays the one called so is read, and of a
+            table the columns that are logits or labels, if that is wanted.
+
+    Returns:
+        Numbers or texts, [N] or [N, K], in the precision that the file has. Beyond 64 MiB, an .npy
+        or .safetensors file is a read-only `np.memmap`, whose pages `support.read` reads as they
+        are used.
+
+    Raises:
+        LevelheadError: of an unknown format, damaged, without such an array, changed while it was
+            read, or larger than the memory.
+        FileNotFoundError: there is no such file.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -60,9 +75,10 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
 
 
 def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
-    """Return counts, as a list or {class: n}.
+    """Return counts, as a list, an array or {class: n}; or labels, to be counted.
 
-    `counts.resolve` checks them once the classes are known.
+    `counts.resolve` checks them once the classes are known: only then can it be told whether
+    integers are K counts or N labels.
 
     Args:
         source: "4000,2000,500" or "cat=4000,dog=2000"; or FILE or FILE:KEY: .json (a list,
@@ -72,11 +88,16 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
             a title such as `label`.
         wanted: what the numbers are, for messages.
 
+    Raises:
+        LevelheadError: no number where one is expected, a class that is listed twice, or any reason
+            that `read` has.
+
     >>> read_counts("4000, 2000, 500")
     [4000.0, 2000.0, 500.0]
     >>> read_counts("cat=4000,dog=2000")
     {'cat': 4000.0, 'dog': 2000.0}
     """
+    # Given themselves: a list if no name is there; a pair without its name leaves nothing to go by.
     if is_inline(source):
         pairs = []
         for word in str(source).split(","):
@@ -105,13 +126,18 @@ def read_names(given: str | Path | None) -> list[str] | None:
     Args:
         given: names with commas between them; or FILE or FILE:KEY: .txt (one per line), .csv or
             .tsv (one column, or index,name), .json (a list, {index: name}, {name: index}, or a
-            model's config), or an array of texts.
+            model's config, whose `id2label` has them), or an array of texts.
+
+    Raises:
+        LevelheadError: they are not texts, one of them is empty or there twice, or the indices are
+            not 0 to K - 1.
 
     >>> read_names("cat, dog")
     ['cat', 'dog']
     """
     if given is None:
         return None
+    # A comma alone does not tell, as the name of a file may have one: a known suffix does.
     if not has_known_suffix(given):
         if "," in str(given):
             return check_names([name.strip() for name in str(given).split(",")])
@@ -129,6 +155,7 @@ def read_names(given: str | Path | None) -> list[str] | None:
             names = [line.strip() for line in text.read(path, "class names").strip().splitlines()]
         else:
             names = read(given, wanted="names").tolist()
+        # In JSON and in arrays, numbers are no names: they may be counts or labels by mistake.
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise LevelheadError("expected one name per class, as text")
         return check_names(names)
@@ -139,12 +166,17 @@ def target_shares(
 ) -> np.ndarray | None:
     """Return shares [K] from "0.5,0.3,0.2", or from a file.
 
-    A file has a list or {class: share}. None if none are given.
+    A file has a list or {class: share}. None if none are given. Whether they are positive and sum
+    to 1 is checked where the target is used.
 
     Args:
         given: as the command line takes a target.
         names: of the classes, by which a file may call them.
         classes: K.
+
+    Raises:
+        LevelheadError: what is given is no list of numbers; or, by name, a class has no share or is
+            not known.
 
     >>> target_shares("0.75,0.25", None, 2)
     array([0.75, 0.25])
@@ -170,6 +202,8 @@ def target_shares(
 def is_inline(source: str | Path) -> bool:
     """Return whether counts are given themselves, with commas, and not the name of a file.
 
+    One number alone is taken for a file: a single class has nothing to adjust.
+
     >>> is_inline("4000,2000"), is_inline("counts.csv")
     (True, False)
     """
@@ -190,7 +224,9 @@ def has_known_suffix(source: str | Path) -> bool:
 def array_next_to(source: str | Path, wanted: str) -> Path | None:
     """Return FILE:wanted if FILE holds an array of that name and others, else None.
 
-    FILE:KEY names an array already: None.
+    That is how labels, counts and names in the file of the logits are found, without reading a
+    number. FILE:KEY names an array already: None. A file with one array has nothing beside it, even
+    if that one is called `labels`.
     """
     path, key = split_key(source)
     if key is not None or path.suffix.lower() not in ARCHIVES:
@@ -204,7 +240,10 @@ def array_next_to(source: str | Path, wanted: str) -> Path | None:
 
 
 def sha256(source: str | Path) -> str:
-    """Return the sha256 of the whole file of FILE or FILE:KEY."""
+    """Return the sha256 of the whole file of FILE or FILE:KEY.
+
+    It goes into `tuned.json`, so that it can be told later which data a choice was made on.
+    """
     with file_of(source).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -212,7 +251,8 @@ def sha256(source: str | Path) -> str:
 def split_key(source: str | Path) -> tuple[Path, str | None]:
     """Return file and key of FILE or FILE:KEY.
 
-    A file whose own name holds the colon comes first.
+    A file whose own name holds the colon comes first: where `a.npz:b.npz` exists, it has no key.
+    The file ends at the first part with a known suffix, and the key may hold further colons.
 
     >>> [str(part) for part in split_key("scores.npz:logits")]
     ['scores.npz', 'logits']

@@ -3,6 +3,11 @@
 Counts are a list in class order or {class: n}; where a file holds the labels of the training
 samples instead, those are returned, to be counted. `counts.resolve` checks them once the classes
 are known.
+
+`COUNTS_FORMATS` has a reader for each suffix in which counts can be more than an array of numbers,
+and `arrays.read_counts` calls it; the readers of names are called by `arrays.read_names`. The
+difficulty is always the same: a small file of text looks alike whether it holds counts, labels or
+names, and whether its first row is a title. Each reader says by which cells it tells.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +31,10 @@ NAME_TITLES = ("name", "names", "class", "classes", *LABEL_TITLES)
 
 
 def _counts_from_json(path: Path, wanted: str) -> Counts:
-    """Return a list of counts or {class: n}, by itself or under the name that is wanted."""
+    """Return a list of counts or {class: n}, by itself or under the name that is wanted.
+
+    A class that is there twice is refused, where Python's own reader would take the last one.
+    """
     value = text.parse_json(text.read(path, wanted), without_repeats)
     if isinstance(value, Mapping) and isinstance(value.get(wanted), Mapping | list):
         value = value[wanted]
@@ -42,7 +50,12 @@ def _counts_from_json(path: Path, wanted: str) -> Counts:
 
 
 def _counts_from_csv(path: Path, wanted: str) -> Counts:
-    """Return counts of rows class,n or n, or the labels of a table of samples."""
+    """Return counts of rows class,n or n, or the labels of a table of samples.
+
+    Four kinds of file come here, and are told apart in this order: a table of samples with a column
+    titled `label`; a single column of names, which are labels; a single column of numbers; rows of
+    class,n. `label,n` is the last kind, though its first title is that of labels.
+    """
     rows = split_cells(text.read(path, wanted), separator_of(path))
     first, *others = rows
 
@@ -55,6 +68,7 @@ def _counts_from_csv(path: Path, wanted: str) -> Counts:
     if all(len(row) == 1 for row in rows) and not any(is_number(row[0]) for row in rows):
         return _labels([row[0] for row in rows])
 
+    # Rows of counts, with or without titles.
     if _is_title_row(first, others):
         rows = others
     if all(len(row) == 1 for row in rows):
@@ -67,7 +81,11 @@ def _counts_from_csv(path: Path, wanted: str) -> Counts:
 def _is_title_row(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of counts is titles.
 
-    It has no count at its end, no class, or a text over numbers.
+    It has no count at its end, no class, or a text over numbers. `cat,40` over `dog,10` is a row of
+    counts; `0,40` over `1,10` is too.
+
+    >>> _is_title_row(["class", "n"], [["cat", "4"]]), _is_title_row(["cat", "4"], [["dog", "1"]])
+    (True, False)
     """
     if not is_number(first[-1]) or not first[0]:
         return True
@@ -75,7 +93,10 @@ def _is_title_row(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool
 
 
 def _counts_from_parquet(path: Path, wanted: str) -> Counts:
-    """Return one column of counts or labels, the labels of a table of samples, or class and n."""
+    """Return one column of counts or labels, the labels of a table of samples, or class and n.
+
+    Columns always have titles here, so that no first row need be told from a sample.
+    """
     table = read_table(path)
     if len(table.columns) == 1:
         return with_whole_numbers(table.at(0))
@@ -93,7 +114,10 @@ def _counts_from_parquet(path: Path, wanted: str) -> Counts:
 
 
 def _counts_from_txt(path: Path, wanted: str) -> Counts:
-    """Return numbers with blanks, commas or lines between them, or labels that are names."""
+    """Return numbers with blanks, commas or lines between them, or labels that are names.
+
+    A file of one word is a count that is no number, and is refused as that.
+    """
     content = text.read(path, wanted)
     lines = [line.strip() for line in content.splitlines() if line.strip()]
     # Names of classes, one per line, are labels.
@@ -116,11 +140,19 @@ def names_from_json(value: object) -> object:
     """Return class names as a list, in class order.
 
     Args:
-        value: what JSON holds: a list, {index: name}, {name: index}, or a model's config. Anything
-            else is returned as it is, for the caller to refuse.
+        value: what JSON holds: a list, {index: name}, {name: index}, or a model's config, in which
+            transformers has `id2label`, and others `names` or `classes`. Anything else is returned
+            as it is, for the caller to refuse.
+
+    Raises:
+        LevelheadError: an object whose indices are not 0 to K - 1, each once.
+
+    >>> names_from_json({"id2label": {"1": "dog", "0": "cat"}})
+    ['cat', 'dog']
     """
     if not isinstance(value, Mapping):
         return value
+    # A config holds names among many other things.
     for entry in ("id2label", "names", "classes"):
         if isinstance(value.get(entry), Mapping | list):
             return names_from_json(value[entry])
@@ -136,7 +168,11 @@ def names_from_json(value: object) -> object:
 
 
 def names_from_csv(content: str, separator: str | None) -> object:
-    """Return the class names of one column, or of rows of index,name."""
+    """Return the class names of one column, or of rows of index,name.
+
+    A first row is a title if it is one of `NAME_TITLES`, or has no index: any other word may be a
+    class.
+    """
     rows = split_cells(content, separator)
     if all(len(row) == 1 for row in rows):
         names = [row[0] for row in rows]
@@ -166,7 +202,15 @@ def _labels(cells: list[str]) -> np.ndarray:
 
 
 def with_whole_numbers(values: np.ndarray) -> np.ndarray:
-    """Return floats as integers if all are whole: only integers may be labels to be counted."""
+    """Return floats as integers if all are whole: only integers may be labels to be counted.
+
+    Text files give every number as a float, which `counts.resolve` takes for counts, never for
+    labels. Beyond 2^53, where float64 does not hold every integer, and with NaN, they stay as they
+    are.
+
+    >>> with_whole_numbers(np.array([3.0, 5.0])), with_whole_numbers(np.array([0.5, 0.5]))
+    (array([3, 5]), array([0.5, 0.5]))
+    """
     if values.dtype.kind != "f" or not values.size:
         return values
     with np.errstate(invalid="ignore", over="ignore"):  # NaN, and beyond float64

@@ -3,6 +3,11 @@
 `read_parts` opens a file and says how many classes it has; its parts are then read one after the
 other, once. Of a table, the first part tells which columns are scores; the others are handed on
 beside them, so that they can be written again.
+
+This is the reader of `levelhead apply`, which adjusts each part and hands it to `parts_written`.
+Unlike `scores_file.read_scores`, it may neither hold all rows nor go through the file twice, and it
+leaves columns that are called like classes in the order of the file: that another order than the
+one tuned on is refused, and not mended, is for its caller (`core.tuned_checks`).
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from .table import TABLE_SUFFIXES, Table
 from .table_columns import columns_called, find_columns
 from .table_file import table_parts
 
+# A part of many classes would have a row or two, in which whole numbers may be scores by chance.
 _LEAST_ROWS = 100  # of a table: enough to tell ids and labels from scores
 
 
@@ -46,7 +52,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScoreParts:
-    """Scores of a file that is open."""
+    """Scores of a file that is open.
+
+    Args:
+        source: FILE or FILE:KEY, for messages.
+        classes: K, the number of columns of every part.
+        names: of its classes, as far as it says them, in the order of the columns.
+        parts: the rows, in the order of the file. They can be gone through once.
+    """
 
     source: str  # FILE or FILE:KEY
     classes: int  # K
@@ -63,7 +76,15 @@ def read_parts(
         source: in any format that `arrays.read` knows.
         classes: how many classes to look for among the columns of a table.
         names: of the classes, by which the columns of a table may be called.
-        size: how many numbers there are in a part.
+        size: how many numbers there are in a part; of a table, at least 100 rows.
+
+    Returns:
+        What the file says of its classes, and its parts. The caller compares `classes` and `names`
+        with those that were tuned on; an array with another K is not refused here.
+
+    Raises:
+        LevelheadError: these are no scores; of what is damaged further on, while the parts are
+            read.
     """
     path, key = arrays.split_key(source)
     if key is None and path.suffix.lower() in TABLE_SUFFIXES:
@@ -87,7 +108,11 @@ def _as_tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _of_table(path: Path, classes: int, names: Sequence[str] | None, rows: int) -> ScoreParts:
-    """Open the scores of a table, so many rows at a time."""
+    """Open the scores of a table, so many rows at a time.
+
+    The first part is read here, to see what the columns are, and is then put before the others
+    again. A .parquet file may have all scores of a sample as a list in its only column.
+    """
     tables = table_parts(path, rows)
     with in_file(path):
         first = next(tables)
@@ -107,7 +132,13 @@ def _score_columns(
 ) -> tuple[list[int], list[str] | None]:
     """Return the places of the columns of scores, and the classes they are called after.
 
-    Both are in one order.
+    Both are in one order: that of the file, unless the classes are named with numbers. Those have
+    their own order everywhere ("10" after "2"), whatever order a file has.
+
+    Args:
+        table: the first rows.
+        classes: K.
+        names: of the classes that were tuned on, where they are known.
     """
     titles = table.titles or []
     if names and titles:
@@ -133,6 +164,7 @@ def _table_parts(tables: Iterator[Table], columns: list[int] | None) -> Iterator
     """Return the parts of a table.
 
     Args:
+        tables: its rows, so many at a time.
         columns: those of the scores; None if they are lists in its only column.
     """
     done = 0
@@ -146,7 +178,10 @@ def _table_parts(tables: Iterator[Table], columns: list[int] | None) -> Iterator
 
 
 def _others(table: Table, columns: list[int]) -> dict[str, np.ndarray]:
-    """Return the columns that are not scores; of a text file, as they are written there."""
+    """Return the columns that are not scores; of a text file, as they are written there.
+
+    So `007` stays `007` in the file that is written, and is no 7.0.
+    """
     others = {}
     for i, title in enumerate(table.titles or ()):
         if i in columns:
@@ -159,6 +194,9 @@ def _others(table: Table, columns: list[int]) -> dict[str, np.ndarray]:
 
 
 def _named(source: str | Path, parts: Iterator[Part]) -> Iterator[Part]:
-    """Put the name of the file before what is said of its parts."""
+    """Put the name of the file before what is said of its parts.
+
+    A generator of its own, since parts are read long after `read_parts` has returned.
+    """
     with in_file(source):
         yield from parts

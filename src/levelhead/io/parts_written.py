@@ -36,6 +36,9 @@ Others = Mapping[str, np.ndarray]  # {title: [n]}, columns of a table that are c
 class PartWriter:
     """Something that takes rows, part by part.
 
+    `write_parts` makes one, its caller calls `write` for each part, and then `finish` is called, or
+    `give_up` if anything went wrong. Formats override these three.
+
     Args:
         file: to write into.
         waiting: a file without a name, for rows that have to wait until all are there.
@@ -55,7 +58,12 @@ class PartWriter:
 
     @abstractmethod
     def write(self, rows: np.ndarray, others: Others) -> None:
-        """Write rows [n, K] or [n]; of a table, after its other columns."""
+        """Write rows [n, K] or [n]; of a table, after its other columns.
+
+        Args:
+            rows: of one dtype and width in all parts.
+            others: {title: [n]}, columns to copy; formats of arrays have no place for them.
+        """
 
     @abstractmethod
     def finish(self) -> None:
@@ -65,7 +73,11 @@ class PartWriter:
         """Let go of what is open, as the file will not be needed."""
 
     def columns(self, rows: np.ndarray, others: Others) -> dict[str, np.ndarray]:
-        """Return the columns of a table, by title."""
+        """Return the columns of a table, by title: the copied ones, then those of the rows.
+
+        Raises:
+            LevelheadError: a copied column is called as one that is written.
+        """
         table = rows if rows.ndim == 2 else rows[:, None]
         written = dict(zip(self.titles, table.T, strict=True))
         for title in written:
@@ -76,7 +88,11 @@ class PartWriter:
 
 
 class _ArrayWriter(PartWriter):
-    """A format that says first how many rows there are."""
+    """A format that says first how many rows there are.
+
+    Rows go into `waiting` as plain bytes. `finish` then knows dtype and shape, writes the header
+    and copies the bytes behind it, so that no more than one part is ever in memory.
+    """
 
     dtype: np.dtype[Any] = np.dtype(np.float64)  # of the rows
     shape: tuple[int, ...] = (0,)  # of those that wait
@@ -95,7 +111,7 @@ class _ArrayWriter(PartWriter):
         """Write the file from what waits."""
 
     def save_npy(self, file: IO[bytes]) -> None:
-        """Write an .npy file."""
+        """Write an .npy file: a header that says how many rows came, then the rows that wait."""
         descr = npy.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": self.shape}
         npy.write_array_header_2_0(file, header)
@@ -110,10 +126,14 @@ class _Npy(_ArrayWriter):
 
 
 class _Npz(_ArrayWriter):
-    """An .npy file in a zip archive, under the key; not compressed."""
+    """An .npy file in a zip archive, under the key; not compressed.
+
+    So the rows that wait are copied, at the speed of the disk.
+    """
 
     def save(self) -> None:
         name = f"{self.key}.npy"
+        # Zip64 from the start, since the size is not known while it is written.
         with (
             ZipFile(self.file, "w") as archive,
             archive.open(name, "w", force_zip64=True) as member,
@@ -122,7 +142,10 @@ class _Npz(_ArrayWriter):
 
 
 class _Safetensors(_ArrayWriter):
-    """A header of JSON, then the numbers: always little-endian."""
+    """A header of JSON, then the numbers: always little-endian.
+
+    The layout is that of safetensors_file.py, with one tensor, so that its bytes begin at 0.
+    """
 
     def write(self, rows: np.ndarray, others: Others) -> None:
         if rows.dtype.kind not in "fiu":
@@ -144,7 +167,11 @@ class _Safetensors(_ArrayWriter):
 
 
 class _Text(PartWriter):
-    """Cells with a comma or, in a .tsv file, a tab between them."""
+    """Cells with a comma or, in a .tsv file, a tab between them.
+
+    The first row is titles. Numbers are written as Python writes them, by which they are read back
+    exactly, and copied cells as they were.
+    """
 
     def __init__(
         self, file: BinaryIO, waiting: BinaryIO, path: Path, key: str, titles: Sequence[str]
@@ -168,7 +195,10 @@ class _Text(PartWriter):
 
 
 class _Parquet(PartWriter):
-    """Columns by pyarrow, a row group for each part."""
+    """Columns by pyarrow, a row group for each part.
+
+    The schema is that of the first part; rows of another dtype would be refused by pyarrow.
+    """
 
     writer: ParquetWriter = None  # it needs a schema, which the first rows have
 
@@ -221,8 +251,13 @@ def write_parts(
         key: what the array is called in a file of several.
         titles: of the columns, in a table.
         new: whether to replace no file.
+
+    Raises:
+        LevelheadError: of an unknown format, or at the path is a folder or a device.
+        OutputExists: `new`, and there is a file.
     """
     check_written_format(path)
+    # The waiting rows are in the folder of the file: /tmp may be small, or in memory.
     with atomic.atomic_open(path, new=new) as file, TemporaryFile(dir=path.parent) as waiting:
         writer = WRITERS[path.suffix.lower()](file, waiting, path, key, titles)
         # Of whatever kind: an interrupted write must leave nothing open, and no file.

@@ -5,6 +5,11 @@ That is told from its operations, without running it.
 torch's `weights_only` runs no code of a file, but builds what it says: tuples in tuples until
 hashing them overflows the stack, bytes encoded again and again until they fill the memory.
 `_follow` walks through the operations as an unpickler would, with sizes in place of values.
+
+A pickle is a program for a machine with a stack and a memo: operations push constants, take some of
+them off to make a tuple or call a function, and keep and fetch values by number (`pickletools`
+lists them all). Those known here are the ones that torch's restricted unpickler has; at any other
+one, torch stops with an error, and so the walk may stop as well.
 """
 
 from collections.abc import Iterable
@@ -38,6 +43,22 @@ def check_pickle(data: bytes) -> None:
     """Check that a pickle builds no more than a checkpoint does.
 
     What torch refuses by itself is left to torch.
+
+    Args:
+        data: the content of data.pkl. Its length bounds the time: each operation is looked at once.
+
+    Raises:
+        LevelheadError: values lie too deep in one another, an array is asked for by its size alone,
+            or bytes are encoded as bytes.
+
+    >>> import pickle
+    >>> check_pickle(pickle.dumps({"epoch": 7}, protocol=2))
+    >>> nested = ()
+    >>> for _ in range(100):
+    ...     nested = (nested,)
+    >>> check_pickle(pickle.dumps(nested, protocol=2))
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: its values lie too deep in one another
     """
     try:
         # Of escapes in damaged text.
@@ -61,7 +82,13 @@ class _Value(NamedTuple):
 def _follow(operations: Iterable[tuple[str, Any]]) -> None:
     """Run the program that a pickle is, until torch would stop.
 
-    The sizes of values stand in their place.
+    The sizes of values stand in their place: a tuple is as large as its parts, and one that is
+    fetched from the memo counts again wherever it is put, as hashing or copying it would go through
+    it again. Lists and dicts keep the size that they had when they were empty: they are filled in
+    place, and nothing hashes them.
+
+    Args:
+        operations: names and arguments, as `pickletools.genops` gives them.
     """
     stack: list[_Value] = []
     below: list[list[_Value]] = []  # the stacks under each mark
@@ -69,6 +96,8 @@ def _follow(operations: Iterable[tuple[str, Any]]) -> None:
     encodes = False  # whether it has named the function that encodes
     transforms = False  # and a codec that turns bytes into bytes
     for name, argument in operations:
+        # A mark keeps the stack aside and begins a new one; TUPLE and its like take all that is
+        # above it.
         if name == "MARK":
             below.append(stack)
             stack = []
@@ -79,6 +108,8 @@ def _follow(operations: Iterable[tuple[str, Any]]) -> None:
                 stack.append(_together(parts))
         elif name in JOINS:
             stack[-JOINS[name] :] = [_together(stack[-JOINS[name] :])]
+        # A call: the function and its arguments are replaced by what comes back, whose size is
+        # taken to be theirs.
         elif name in ("REDUCE", "NEWOBJ"):
             arguments = stack.pop()
             function = stack.pop()
@@ -91,6 +122,8 @@ def _follow(operations: Iterable[tuple[str, Any]]) -> None:
             stack.append(memo[argument])
         elif name in ("BINPUT", "LONG_BINPUT"):
             memo[argument] = stack[-1]
+        # The name of a function or class. torch allows `_codecs.encode`, by which protocol 2 writes
+        # bytes as text in latin-1.
         elif name == "GLOBAL":
             encodes |= argument == "_codecs encode"
             stack.append(_Value(text=argument))
@@ -101,12 +134,18 @@ def _follow(operations: Iterable[tuple[str, Any]]) -> None:
             stack.append(_Value(text=PUTS[name]))
         elif name != "PROTO":  # the end, or what torch refuses
             return
+        # Whether the one is called with the other is not followed: a file that names both is
+        # refused.
         if encodes and transforms:
             raise LevelheadError("it encodes bytes as bytes, by which a few become gigabytes")
 
 
 def _together(parts: list[_Value]) -> _Value:
-    """Return a value with these parts; (5,) is still known to hold a number."""
+    """Return a value with these parts; (5,) is still known to hold a number.
+
+    That is what the arguments of `bytearray(5)` look like: a few bytes of a pickle could so ask for
+    gigabytes of zeros.
+    """
     size = 1 + sum(part.size for part in parts)
     depth = 1 + max((part.depth for part in parts), default=0)
     if depth > MOST_LEVELS or size > MOST_PARTS:

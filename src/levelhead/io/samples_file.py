@@ -6,6 +6,10 @@ Labels are [N], or [N, K] of 0 and 1.
 then labels and counts, given or next to the logits (`_read_beside`), each as class positions or in
 class order. Where something is given and is in the file of the logits too, both must be the same.
 `read_label_samples` does so for several labels per sample.
+
+What `read` returns fits together: as many labels as rows, as many counts and names as columns, and
+every label a class. Whether the numbers are logits, and finite, is checked where they are used
+(`support.logits`), part by part, as they may be larger than the memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +40,8 @@ class SamplesRead:
         labels: [N], class indices; or [N, K] of 0 and 1; None if there are none.
         counts: [K], training samples of each class; None if they are not known.
         names: of the K classes, where known.
-        files: where logits, labels and counts were found, as far as they were in files.
+        files: where logits, labels and counts were found, as far as they were in files: FILE or
+            FILE:KEY, under those words.
         stamps: of those files, when they were opened.
     """
 
@@ -55,14 +60,22 @@ class SamplesRead:
     def check_unchanged(self) -> None:
         """Check that no file has changed since it was read.
 
-        Large ones are mapped, and read as they are needed.
+        Large ones are mapped, and read as they are needed: what was chosen and what was judged
+        could be on two versions of the data. Whoever writes a result calls this first.
+
+        Raises:
+            LevelheadError: one of them has another size, time or inode, or is gone.
         """
         for path, stamp in self.stamps.items():
             check_unchanged(path, stamp)
 
 
 def describe_sources(files: Mapping[str, Source | None]) -> dict[str, dict[str, str]]:
-    """Return the files that a choice was made on, each with its sha256, for `Tuned.sources`."""
+    """Return the files that a choice was made on, each with its sha256, for `Tuned.sources`.
+
+    Args:
+        files: {"logits": FILE:KEY, ...}; those that are None are left out.
+    """
     sources = {what: str(source) for what, source in files.items() if source is not None}
     digests = {what: arrays.sha256(source) for what, source in sources.items()}
     return {"files": sources, "sha256": digests}
@@ -90,12 +103,19 @@ def read(
     Those not given are looked for next to the logits, under their names.
 
     Args:
-        logits: FILE or FILE:KEY.
+        logits: FILE or FILE:KEY. FILE:KEY takes that array alone: nothing is looked for next to it.
         labels, counts: files likewise, or the counts themselves; None where none are found.
         names: of the classes, in order.
         label_column: of the labels, in a table of logits.
         background: a class that may have no training samples, as it is left alone.
         say: is told what was taken for what.
+
+    Returns:
+        All of it, checked against each other.
+
+    Raises:
+        LevelheadError: a file cannot be read, numbers of classes or samples differ, a label is no
+            class, or what is given differs from what the file of the logits holds.
     """
     # Labels given as a column of the table of logits.
     if labels is not None and label_column is None:
@@ -135,6 +155,7 @@ def read(
     def get_counts(source: Source | Sequence[float]) -> np.ndarray:
         return _resolve_counts(source, scores, names, alone)
 
+    # A table has its labels in a column, an archive in an array of that name.
     labels_inside = scores.label or arrays.array_next_to(logits, "labels")
     counts_inside = arrays.array_next_to(logits, "counts")
     labels_read = _read_beside("labels", labels, labels_inside, get_labels, scores)
@@ -172,7 +193,8 @@ def _read_beside(
 ) -> _Beside | None:
     """Read labels or counts: those given, else those in the file of the logits.
 
-    None if there are none.
+    None if there are none. Where both are there they are read both, since a file of labels that
+    belongs to other logits is a mistake that no number would show.
 
     Args:
         what: labels or counts.
@@ -222,10 +244,17 @@ def read_label_samples(
 ) -> SamplesRead:
     """Read logits and labels, [N, K] each, in one order, and counts of positives [K].
 
+    Columns of two tables are brought together by their titles: the labels are read in the order of
+    the names that the logits have.
+
     Args:
         logits, labels, counts: as in `read`; the labels are 0 or 1.
         names: of the labels, in order.
         say: is told what was taken for what.
+
+    Raises:
+        LevelheadError: there are no labels. That they are 0 or 1, and of the shape of the logits,
+            is checked by `tune_labels`.
     """
     scores, titles = _read_columns(logits, "logits", names)
     known_names = titles
@@ -261,7 +290,8 @@ def read_label_samples(
 def _stamps(sources: Mapping[str, object]) -> dict[Path, Stamp]:
     """Return what identifies the content of each file now.
 
-    Each must be a regular file.
+    Each must be a regular file, and is not opened here: a pipe could never be read a second time.
+    Counts that are given themselves have no file.
     """
     stamps = {}
     for what, source in sources.items():
@@ -279,7 +309,14 @@ def _nothing_next_to(logits: Source, what: str, effect: str) -> LevelheadError:
 
 
 def _read_labels(source: Source, scores: Scores, names: Names, say: Say) -> np.ndarray:
-    """Return labels as class indices; names are looked up among the names of the classes."""
+    """Return labels as class indices; names are looked up among the names of the classes.
+
+    Args:
+        source: FILE or FILE:KEY, or FILE:TITLE of a column in the table of the logits.
+        scores: the logits, of which there is a row for each label.
+        names: of the classes; without them, labels must be indices.
+        say: is told of a first line that was read as a title.
+    """
     labels = _without_title(arrays.read(source, wanted="labels"), source, scores, names, say)
     with in_file(source):
         if labels.size == 0:
@@ -303,12 +340,14 @@ def _without_title(
     A first cell is taken for one if there is one cell too many.
 
     A single column of names has no title that could be told from a name, and pandas writes 0 over
-    a column without a name.
+    a column without a name. Only the number of logits tells: N + 1 cells for N rows. A cell that is
+    the name of a class stays, so that a file with one label too many is refused for that.
     """
     path, key = arrays.split_key(source)
     rows = len(scores.values)
     if labels.shape != (rows + 1,) or key is not None or path.suffix.lower() != ".csv":
         return labels
+    # A title that could be told from a sample was taken off already.
     if read_table(path, titles=("labels",)).titles is not None:
         return labels
     if labels.dtype.kind == "U":
@@ -329,7 +368,17 @@ def _resolve_counts(
     names: Sequence[str] | None,
     background: int | None,
 ) -> np.ndarray:
-    """Return counts [K] in class order, from a file or as they were given."""
+    """Return counts [K] in class order, from a file or as they were given.
+
+    Too few of them are refused here, where the logits are at hand: they may be transposed, or have
+    an index as their first column. `core.counts.resolve` does the rest.
+
+    Args:
+        source: a file, "4000,2000,500", or the counts themselves.
+        scores: the logits.
+        names: of the classes, where they are known.
+        background: the position of a class that may have none.
+    """
     counts: Counts = source
     where: Source = "counts"
     if isinstance(source, str | Path):
@@ -357,7 +406,11 @@ def _why_too_wide(scores: Scores, counts: int) -> str:
 
 
 def _same_values(values: np.ndarray, get: Callable[[Any], np.ndarray], source: Path | None) -> bool:
-    """Return whether a source holds these values; False if it cannot be read."""
+    """Return whether a source holds these values; False if it cannot be read.
+
+    What cannot be read differs from what was given, and the message about that says more than one
+    about a file that the user did not name.
+    """
     try:
         return np.array_equal(values, get(source))
     except ValueError:
@@ -367,7 +420,13 @@ def _same_values(values: np.ndarray, get: Callable[[Any], np.ndarray], source: P
 def _read_columns(
     source: Source, what: str, names: Sequence[str] | None
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Return an array [N, K] and the titles of its columns, where it has any."""
+    """Return an array [N, K] and the titles of its columns, where it has any.
+
+    Args:
+        source: FILE or FILE:KEY.
+        what: logits or labels.
+        names: the columns to take, in this order, where they are known.
+    """
     path, key = arrays.split_key(source)
     if key is not None or Path(path).suffix.lower() not in TABLE_SUFFIXES:
         return np.asarray(arrays.read(source, wanted=what)), None

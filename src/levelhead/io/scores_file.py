@@ -1,4 +1,10 @@
-"""The logits [N, K] of a file, with names of classes and the labels of their table."""
+"""The logits [N, K] of a file, with names of classes and the labels of their table.
+
+`read_scores` is the way in. An array has numbers only; names may be another array of its file
+(`names_next_to`). In a table, `table_columns.find_columns` says which columns are classes; names of
+the classes tell it best, whether they were given or are those of counts such as {"cat": 4000}. All
+that was guessed is told to `say`, and ends as a line on the terminal.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +30,14 @@ NAME_ARRAYS = ("names", "classes", "class_names")
 
 
 class Scores(NamedTuple):
-    """The logits, and what their file says besides."""
+    """The logits, and what their file says besides.
+
+    Args:
+        source: FILE or FILE:KEY, as it was given.
+        values: [N, K], checked to be numbers of that shape; perhaps memory-mapped.
+        names: of the classes, given or in the file.
+        label: FILE:TITLE of the column of labels, in a table.
+    """
 
     source: Source
     values: np.ndarray  # [N, K]
@@ -43,6 +56,9 @@ def read_scores(
         label_column: the title of the labels, in a table of logits.
         counts: by whose names the columns of a table may be called.
         say: is told what was taken for what.
+
+    Raises:
+        LevelheadError: not [N, K], no numbers, or a column of labels where there is no table.
     """
     path, key = arrays.split_key(source)
     if key is None and path.suffix.lower() in TABLE_SUFFIXES:
@@ -71,7 +87,12 @@ def _read_table_scores(
     counts: Counts | None,
     say: Say,
 ) -> Scores:
-    """Read the logits of a table, and find out which columns are classes and which one labels."""
+    """Read the logits of a table, and find out which columns are classes and which one labels.
+
+    Labels are not read here: their column is handed on as FILE:TITLE, and goes the road of any
+    other labels (`samples_file`). What was ignored is said, since a column of whole numbers that is
+    called `split` or `rank` would be ignored even if it is a class.
+    """
     names_given = None
     if names is not None:
         names_given = list(names)
@@ -87,6 +108,7 @@ def _read_table_scores(
         known_names = names
         if names is None:
             known_names = _counted_columns(table, classes_counted)
+        # A label column that is named may hold anything, and must not be taken for a class.
         if label_column is not None:
             table = table.without(label_column)
         layout = find_columns(table, known_names, len(classes_counted) or None)
@@ -114,7 +136,8 @@ def _read_table_scores(
 def _counted_columns(table: Table, classes: Sequence[str]) -> list[str] | None:
     """Return the classes that were counted in the order of the columns called like them.
 
-    None if there are none.
+    None if there are none, or if they are numbers: those may be positions. The order of the columns
+    is taken, and not that of the counts, since the order of a table is that of the model's outputs.
     """
     if not table.titles or not classes or are_numbers(classes):
         return None
@@ -125,7 +148,12 @@ def _counted_columns(table: Table, classes: Sequence[str]) -> list[str] | None:
 
 
 def names_next_to(source: Source, classes: int) -> list[str] | None:
-    """Return the class names that a file of several arrays holds, or None."""
+    """Return the class names that a file of several arrays holds, or None.
+
+    Args:
+        source: FILE; of FILE:KEY, nothing next to the array is looked at.
+        classes: K: as many names there must be.
+    """
     for name in NAME_ARRAYS:
         place = arrays.array_next_to(source, name)
         if place is None:

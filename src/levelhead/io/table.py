@@ -1,4 +1,9 @@
-"""A table of predictions: columns of numbers or text, of a .csv, .tsv or .parquet file."""
+"""A table of predictions: columns of numbers or text, of a .csv, .tsv or .parquet file.
+
+table_text.py and table_parquet.py make a `Table`, table_columns.py says what its columns are. Cells
+stay as they are until a column is asked for: a column of long texts that nobody reads costs what it
+takes in the file, where an array of texts would give each as much room as the longest.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +24,24 @@ LABEL_TITLES = (
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of numbers or text, all of one length."""
+    """Columns of numbers or text, all of one length.
+
+    Args:
+        titles: of the columns, where the file has any.
+        columns: [N] each: floats, other numbers, or objects that are texts; [N, K] of lists.
+        written: the same, as they are written in a text file that is read in parts; else None.
+    """
 
     titles: list[str] | None  # of the columns, where the file has any
     columns: Sequence[np.ndarray]  # [N] each: floats, other numbers, or objects that are texts
     written: Sequence[Sequence[str]] | None = None  # the same, as they are written in a text file
 
     def column(self, title: str) -> np.ndarray:
-        """Return the column with a title."""
+        """Return the column with a title.
+
+        Raises:
+            LevelheadError: there is none; the message lists the titles.
+        """
         if self.titles is None or title not in self.titles:
             raise LevelheadError(f"no column {title!r}; the file has {self._titles_listed()}")
         return self.at(self.titles.index(title))
@@ -48,7 +63,15 @@ class Table:
         return values
 
     def numbers(self, at: Sequence[int]) -> np.ndarray:
-        """Return the columns at these places, [N, K], after checking that they are numbers."""
+        """Return the columns at these places, [N, K], after checking that they are numbers.
+
+        Args:
+            at: places, in the order that the columns are to have.
+
+        Raises:
+            LevelheadError: no place, or a column of text; the message says in which row the first
+                cell is that is no number.
+        """
         if not len(at):
             raise LevelheadError(f"no column holds logits; the file has {self._titles_listed()}")
         for i in at:
@@ -64,7 +87,10 @@ class Table:
 
 
 def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
-    """Return the error for the first cell of a column that is not a number."""
+    """Return the error for the first cell of a column that is not a number.
+
+    Rows are counted from 0 and without titles, as those of the array would be.
+    """
     for at, cell in enumerate(map(str, cells.tolist())):
         if is_decimal_comma(cell):
             return LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")

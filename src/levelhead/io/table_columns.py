@@ -4,6 +4,13 @@
 else by what the columns hold: a label is a whole number below K or a text, an id is a text or a
 whole number under a title such as `id`, and what is left are logits. Columns titled with numbers
 are put in the order of these numbers.
+
+    file   label  cat   dog              logits [2, 3], names cat, dog
+    a.png  1      0.2   1.4              label "label", ignored "file"
+
+A mistake here is silent, since any column of numbers can be a class. So what was found is returned
+in full, with what was ignored, and its callers say it; and where columns of logits are numbered, a
+gap in the numbers is an error.
 """
 
 import re
@@ -53,12 +60,18 @@ def find_columns(
 
     Returns:
         Without names, logits are the columns called `logit_*`, or all columns of numbers that are
-        neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
+        neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be. The
+        names are None where the titles are only positions: 0, 1, 2, ... A table without titles is
+        logits from the first column to the last.
+
+    Raises:
+        LevelheadError: of columns such as logit_0, logit_1, logit_3, one is missing.
 
     >>> columns = [np.array(["a.png", "b.png"], object), np.array([1, 0]), *np.eye(2)]
     >>> find_columns(Table(["file", "label", "cat", "dog"], columns))
     Layout(logits=[2, 3], names=['cat', 'dog'], label='label', ignored=('file',))
     """
+    # Without titles, nothing tells one column from another.
     titles = table.titles
     given = list(names) if names else None
     if titles is None:
@@ -87,6 +100,7 @@ def find_columns(
         places = [i for i in columns if not _is_id(titles[i], table.columns[i])]
         called = [titles[i] for i in places]
     places, called = _in_order(places, called, given)
+    # As many columns as classes, but called otherwise: names that are given come first.
     if given is not None and len(places) == len(given):
         called = given
     return _layout(titles, places, called, label)
@@ -108,6 +122,9 @@ def _in_order(
     places: list[int], called: Sequence[str], given: Sequence[str] | None
 ) -> tuple[list[int], list[str] | None]:
     """Put columns that are numbered in the order of their numbers.
+
+    Tables are often sorted by title, which puts logit_10 before logit_2; and the numbers, unlike
+    the order, are what somebody meant.
 
     Returns:
         The columns, and the names of the classes, where their titles say them.
@@ -139,7 +156,9 @@ def _by_numbers(
 ) -> list[int] | None:
     """Return the columns whose titles end in these numbers, in their order.
 
-    All must have the same stem before the number; else None.
+    All must have the same stem before the number; else None. It is for classes that are named with
+    numbers, such as 3, 7 and 9 of a part of a data set: a column of each must be there, and no
+    other.
     """
     place_of = {}
     stems = set()
@@ -162,11 +181,16 @@ def _all_but(places: Sequence[int]) -> Callable[[int], bool]:
 def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | None:
     """Return the places of the columns called like the classes, or None.
 
-    A title may be the name alone, or follow a word such as logit_.
+    A title may be the name alone, or follow a word such as logit_. All classes must be found.
+
+    Args:
+        titles: of the columns.
+        names: of the classes, in whose order the places are returned.
 
     >>> columns_called(["id", "logit_dog", "logit_cat"], ["cat", "dog"])
     [2, 1]
     """
+    # The plain titles first: beside `cat`, there may be `logit_cat`.
     place_of = {title: i for i, title in enumerate(titles) if title in names}
     for i, title in enumerate(titles):
         match = _LOGITS.fullmatch(title)
@@ -185,7 +209,12 @@ class _Prefixed(NamedTuple):
 
 
 def _prefixed(titles: list[str]) -> _Prefixed | None:
-    """Return the columns called logit_* (or scores_*, prob_*), or None."""
+    """Return the columns called logit_* (or scores_*, prob_*), or None.
+
+    A table may have several such groups, logits beside probabilities: those called logit come
+    first, then the largest group. One column alone is no group: `output` or `p_value` may be
+    anything.
+    """
     groups: dict[str, _Prefixed] = {}
     for i, title in enumerate(titles):
         match = _LOGITS.fullmatch(title)
@@ -218,7 +247,12 @@ def _prefixed(titles: list[str]) -> _Prefixed | None:
 
 
 def _find_label(titles: list[str], allowed: Callable[[int], bool]) -> int | None:
-    """Return the place of the column that is called as labels are, if it is allowed to be them."""
+    """Return the place of the column that is called as labels are, if it is allowed to be them.
+
+    Args:
+        titles: of all columns.
+        allowed: says of a place whether it may be labels: what is logits already is not.
+    """
     lower = [title.lower() for title in titles]
     for title in LABEL_TITLES:
         if title in lower and allowed(lower.index(title)):
@@ -229,7 +263,8 @@ def _find_label(titles: list[str], allowed: Callable[[int], bool]) -> int | None
 def _may_be_labels(table: Table, i: int) -> bool:
     """Return whether a column may hold labels, and not logits.
 
-    Labels are texts, or positions or numbers of classes.
+    Labels are texts, or positions or numbers of classes. The title alone does not tell: a class may
+    be called `target`, and its column has fractions.
     """
     values = table.columns[i]
     if values.dtype.kind not in "iufb":
@@ -243,7 +278,8 @@ def _may_be_labels(table: Table, i: int) -> bool:
 def _is_id(title: str, values: np.ndarray) -> bool:
     """Return whether a column only identifies samples.
 
-    It is all text, or whole numbers under a title such as `id`.
+    It is all text, or whole numbers under a title such as `id`. A column in which some cells are
+    numbers is none: it is logits with a cell that is damaged, which is then refused by name.
     """
     if values.dtype.kind not in "iufb":
         return not any(map(is_numeric, map(str, values.tolist())))

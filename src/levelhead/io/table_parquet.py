@@ -5,6 +5,11 @@ It reads them once their footer claims no more than they can hold.
 `_opened` reads what the columns claim (`read_claims`, by a small reader of the footer's format),
 refuses a file that is meant to fill the memory, and gives pyarrow's file; `_of_arrow` turns what it
 reads into a `Table`.
+
+A .parquet file ends in its footer: a struct in Thrift's compact protocol, its length in 4 bytes,
+and `PAR1`. Pages of a column are compressed, and a text or number that repeats is stored once with
+a run length, so that a million rows can be a few bytes. Specified at
+https://github.com/apache/parquet-format (parquet.thrift) and in Thrift's compact-protocol.md.
 """
 
 import struct
@@ -44,7 +49,12 @@ def read_parquet(path: Path) -> Table:
 
 
 def parquet_parts(path: Path, rows: int) -> Iterator[Table]:
-    """Read a table so many rows at a time."""
+    """Read a table so many rows at a time.
+
+    Args:
+        path: of the file.
+        rows: at most so many in a part, whatever the row groups of the file are.
+    """
     import pyarrow as arrow
 
     with _opened(path) as file:
@@ -54,7 +64,15 @@ def parquet_parts(path: Path, rows: int) -> Iterator[Table]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[ParquetFile]:
-    """Open a .parquet file; what is wrong with it is said in one line."""
+    """Open a .parquet file; what is wrong with it is said in one line.
+
+    The footer is checked before pyarrow reads any column, and the caller reads inside the block, so
+    that errors of damaged pages are reported here as well.
+
+    Raises:
+        LevelheadError: damaged, without rows or columns, or claiming far more than it stores.
+        ImportError: pyarrow is not installed.
+    """
     try:
         import pyarrow as arrow
         from pyarrow import parquet
@@ -62,6 +80,7 @@ def _opened(path: Path) -> Iterator[ParquetFile]:
         raise ImportError(
             f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}"
         ) from None
+    # What pyarrow raises for damaged files: its own errors, and some of Python's.
     broken = (arrow.ArrowException, ValueError, TypeError, LookupError, OverflowError, OSError)
     try:
         schema = parquet.read_schema(path)
@@ -93,7 +112,12 @@ def _of_arrow(table: ArrowTable) -> Table:
 
 
 def _from_arrow(name: str, column: ArrowColumn) -> np.ndarray:
-    """Return a column as numbers [N], texts [N] as objects, or, of lists of numbers, [N, K]."""
+    """Return a column as numbers [N], texts [N] as objects, or, of lists of numbers, [N, K].
+
+    Raises:
+        LevelheadError: it has empty cells, which numpy would turn into NaN; or lists that are no
+            rows of one array.
+    """
     from pyarrow import types
 
     if column.null_count:
@@ -108,13 +132,18 @@ def _from_arrow(name: str, column: ArrowColumn) -> np.ndarray:
     values = column.to_numpy()
     if values.dtype.kind in "iufb":
         return values
+    # Decimals come as Python's; anything else, such as a struct, is no number to `float`.
     if values.dtype.kind == "O" and len(values) and not isinstance(values[0], str | bytes):
         return np.array([float(value) for value in values.tolist()])  # decimals
     return values.astype(object)
 
 
 def _texts(column: ArrowColumn) -> np.ndarray:
-    """Return a column that holds each text once, and which of them is where."""
+    """Return a column that holds each text once, and which of them is where.
+
+    Equal cells are so the same Python object: labels of ten classes take ten texts in each
+    chunk, however many rows it has.
+    """
     placed = [np.zeros(0, object)]
     for chunk in column.chunks:
         texts = np.array([str(text) for text in chunk.dictionary.to_pylist()], object)
@@ -151,7 +180,11 @@ def read_claims(path: Path) -> Claims:
 
     pyarrow's own way to ask for it ends the process on some damaged footers, where reading the
     columns raises an error. The footer is a struct of Thrift's compact protocol: row groups (4) ->
-    columns (1) -> metadata (3) -> values (5), uncompressed bytes (6).
+    columns (1) -> metadata (3) -> values (5), uncompressed bytes (6). The numbers in brackets are
+    those of the fields in parquet.thrift: FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
+
+    Raises:
+        LevelheadError: there is no footer, or none of that form.
     """
     size = path.stat().st_size
     length = 0
@@ -160,6 +193,7 @@ def read_claims(path: Path) -> Claims:
         length, mark = struct.unpack("<I4s", bytes_at(path, size - 8, 8))
     if mark != b"PAR1" or length > size - 12:
         raise LevelheadError("not a sound .parquet file (it has no footer)")
+    # length <= size - 12: the file begins with PAR1, too.
     footer = _Thrift(bytes_at(path, size - 8 - length, length))
     broken = "not a sound .parquet file (its footer is broken)"
     values = 0
@@ -175,7 +209,12 @@ def read_claims(path: Path) -> Claims:
 class _Thrift:
     """Values of Thrift, one after another.
 
-    A struct is {field: value}, a list a list, a text None: it is not needed.
+    A struct is {field: value}, a list a list, a text None: it is not needed. Nothing is allocated
+    by what the footer says: a list is as long as there are bytes left at most, and a text is
+    stepped over.
+
+    Args:
+        data: the footer.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -187,6 +226,7 @@ class _Thrift:
 
         Raises:
             ValueError, IndexError: there is none.
+            RecursionError: structs in structs, deeper than Python's stack.
         """
         if kind in (*_BOOLEANS, _BYTE):
             return self._byte()

@@ -3,6 +3,11 @@
 The first row is titles or a sample, its cells are separated by one of several marks, and the first
 column may be an index that pandas wrote. All this is told from the cells alone; where it cannot be
 told, the file is refused, since a guess would shift every sample by one row.
+
+Text goes this road: `split_cells` makes rows of cells (`find_separator` tells by which mark),
+`_parse_rows` takes off titles (`_is_title` for one column, `_are_titles` for several) and an index,
+and `_column` makes numbers of what is left. `text_table_parts` does the same with the first rows,
+and trusts what it saw there for the others.
 """
 
 import csv
@@ -26,7 +31,16 @@ _WHOLE = re.compile(r"[+-]?\d+")
 
 
 def read_text_table(path: Path, titles: Sequence[str | None]) -> Table:
-    """Read a whole table; a single column of text may be titled as in `titles`."""
+    """Read a whole table; a single column of text may be titled as in `titles`.
+
+    Args:
+        path: .tsv has tabs; of .csv, the first row tells.
+        titles: words that are titles wherever they stand in the first row; None is passed over.
+
+    Raises:
+        LevelheadError: not UTF-8, empty, rows of different lengths, or a first row that may be
+            titles or a sample.
+    """
     separator = None
     if path.suffix.lower() == ".tsv":
         separator = "\t"
@@ -37,7 +51,12 @@ def read_text_table(path: Path, titles: Sequence[str | None]) -> Table:
 def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
     """Read a table so many rows at a time.
 
-    Titles and an index are looked for in the first of them.
+    Titles and an index are looked for in the first of them. Each `Table` also has its cells as they
+    are written, for whoever copies columns into another file.
+
+    Args:
+        path: as for `read_text_table`.
+        rows: of a part; the last may have fewer.
     """
     with (
         reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError),
@@ -75,7 +94,10 @@ def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
 
 
 def _column(cells: Sequence[str]) -> np.ndarray:
-    """Return a column of a text file: numbers if all are, else texts."""
+    """Return a column of a text file: numbers if all are, else texts.
+
+    As objects, texts take their own size; `Table.at` makes an array of them where one is asked for.
+    """
     try:
         return np.array(cells, dtype=np.float64)
     except ValueError:
@@ -93,6 +115,13 @@ def _parse_rows(
         cells: of each row.
         titles: by which a first row is known to be titles. A single column of names may be titled
             so; any other first cell is a name.
+
+    Raises:
+        LevelheadError: no rows under the titles, a row of another length, or a first column without
+            a title that is no index.
+
+    >>> _parse_rows([["", "cat", "dog"], ["0", "1.5", "2"], ["1", "0", "3.5"]], ())
+    (['cat', 'dog'], [['1.5', '2'], ['0', '3.5']])
     """
     # Titles or a sample?
     first, *rest = cells
@@ -125,6 +154,10 @@ def _parse_rows(
 def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
     """Return the cells of each row; without a separator, by the one that the first row has.
 
+    Quotes are read as the csv module reads them, and blanks around cells are taken off. An empty
+    line is a cell of a single column, since a label that is missing must not move up those that
+    follow.
+
     >>> split_cells("cat;dog\\n1,5;2,5")
     [['cat', 'dog'], ['1,5', '2,5']]
     """
@@ -143,7 +176,10 @@ def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
 
 
 def _check_cells(first: str, separator: str) -> None:
-    """Raise LevelheadError if a first row has more cells than any table of predictions."""
+    """Raise LevelheadError if a first row has more cells than any table of predictions.
+
+    It counts marks, also those in quotes: a limit need not be exact.
+    """
     cells = first.count(separator) + 1
     if cells > MOST_CELLS:
         most = f"expected at most {MOST_CELLS}"
@@ -155,7 +191,8 @@ def find_separator(first: str) -> str:
 
     That is a comma or, if it has those, semicolons, tabs or blanks.
 
-    Between semicolons or tabs, a comma may only be that of a decimal.
+    Between semicolons or tabs, a comma may only be that of a decimal, as spreadsheets of many
+    countries write it. Blanks count only between numbers: a title may have them.
 
     >>> find_separator("1,5;2,5"), find_separator("0.1 0.9"), find_separator("cat,dog")
     (';', ' ', ',')
@@ -176,7 +213,10 @@ def find_separator(first: str) -> str:
 def _is_title(first: str, rest: list[list[str]]) -> bool:
     """Return whether the first cell of a single column is its title.
 
-    It is a name over numbers, or 0 over fractions.
+    It is a name over numbers, or 0 over fractions: pandas titles a column without a name 0.
+
+    >>> _is_title("label", [["1"], ["0"]]), _is_title("cat", [["dog"], ["cat"]])
+    (True, False)
     """
     others = [row[0] for row in rest if row[0]]
     if not others or not all(map(is_number, others)):
@@ -189,13 +229,23 @@ def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
 
     Titles are no numbers; or 0, 1, ..., K - 1, which pandas writes over columns without names; or
     the first cell is empty, as pandas writes it over an index.
+
+    Args:
+        first: the first row.
+        rest: the others, which tell where the first are whole numbers: scores of a sample are
+            fractions in some row.
+
+    >>> _are_titles(["0", "1"], [["0.5", "2.5"]]), _are_titles(["0.1", "1.5"], [["0.5", "2.5"]])
+    (True, False)
     """
     if not first[0] or not any(map(is_numeric, first)):
         return True
+    # Some cells are numbers. Beside a title of labels, they may be the names of classes.
     numbers = [cell for cell in first if is_numeric(cell)]
     distinct = all(map(_WHOLE.fullmatch, numbers)) and len(set(numbers)) == len(numbers)
     if distinct and any(cell.lower() in LABEL_TITLES for cell in first):
         return True  # labels next to columns that are titled with numbers
+    # Else all must be numbers: a name among the numbers of a sample is a cell that is damaged.
     names = [cell for cell in first if cell and not is_numeric(cell)]
     if names:
         raise LevelheadError(

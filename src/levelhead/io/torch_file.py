@@ -2,9 +2,14 @@
 
 Before, what their pickle would build is known to be small.
 
-The file is a zip archive of a pickle, data.pkl, and the bytes of each storage. `_record_sizes`
-checks both before torch sees them: what members would expand to, and what the pickle would build
-(pickle_check.py). `_load` opens the file, and `_values` takes only numbers that are in it.
+The file is a zip archive of a pickle, data.pkl, and the bytes of each storage, data/0, data/1, ...
+The pickle says of each tensor which storage it is in, at which offset, with which shape and
+strides. `_record_sizes` checks both before torch sees them: what members would expand to, and what
+the pickle would build (pickle_check.py). `_load` opens the file, and `_values` takes only numbers
+that are in it. Files of torch before 1.6, which are no archives, are refused.
+
+These are logits and labels, of which all numbers are wanted. Models are read elsewhere
+(files/checkpoint.py), which asks torch only where the numbers lie.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +37,12 @@ HOW_TO_SAVE_TENSORS = (
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, and lists of text as arrays.
 
-    A tensor alone has the name ''.
+    A tensor alone has the name ''. Tensors deeper inside, in a dict in a dict, are passed over.
+
+    Raises:
+        LevelheadError: no tensor, code in the file, damage, or a tensor that is sparse, quantized
+            or not in the file.
+        ImportError: torch is not installed.
     """
     sizes = _record_sizes(path)
     named = _by_name(_load(path))
@@ -41,7 +51,10 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def names_of_tensors(path: Path) -> list[str]:
-    """Return the names that `read_tensors` gives, without reading a number."""
+    """Return the names that `read_tensors` gives, without reading a number.
+
+    torch maps the storages, so that only the pickle is read.
+    """
     _record_sizes(path)
     named = _by_name(_load(path, mmap=True))
     return [*named.tensors, *named.texts]
@@ -57,7 +70,8 @@ class _Named(NamedTuple):
 def _by_name(value: object) -> _Named:
     """Return the tensors and lists of text in what a file holds.
 
-    Items of a list are called 0, 1, 2, ...
+    Items of a list are called 0, 1, 2, ... What is neither, such as an epoch or an optimizer, is
+    passed over.
     """
     if isinstance(value, list | tuple):
         value = {str(i): item for i, item in enumerate(value)}
@@ -67,6 +81,7 @@ def _by_name(value: object) -> _Named:
     tensors = {}
     texts = {}
     for key, item in items.items():
+        # By what it can do: torch need not be imported to ask.
         if hasattr(item, "untyped_storage"):
             tensors[key] = item
         elif _is_list_of_text(item):
@@ -90,7 +105,9 @@ def _is_list_of_text(value: object) -> TypeGuard[Sequence[str]]:
 def _record_sizes(path: Path) -> set[int]:
     """Return the sizes of the storages in a file.
 
-    They are checked to be those of tensors, and to fit the memory.
+    They are checked to be those of tensors, and to fit the memory. torch stores its records as they
+    are: a compressed one was made by somebody else, and may become only 16 MiB, or 100 times its
+    size.
     """
     damaged = f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}"
     with reported_as(damaged, *BROKEN_ZIP), ZipFile(path) as archive:
@@ -114,6 +131,10 @@ def _load(path: Path, *, mmap: bool = False) -> object:
     """Return what a file holds, by torch's loader that runs no code of it.
 
     What is wrong with it is said in one line.
+
+    Args:
+        path: a file whose pickle was checked.
+        mmap: whether to map the storages instead of reading them.
     """
     try:
         import torch
@@ -146,6 +167,10 @@ def _values(key: str, tensor: Tensor, sizes: set[int]) -> np.ndarray:
         key: its name, "" if it is alone.
         tensor: as torch loaded it; strides may make it larger than its storage.
         sizes: of the storages in the file.
+
+    Raises:
+        LevelheadError: it is sparse or quantized, has no bytes in the file (as one on the device
+            `meta`), is far larger than its storage, or is of a dtype that numpy has not.
     """
     name = repr(key) if key else "the tensor"
     if tensor.is_sparse or tensor.is_quantized or str(tensor.layout) != "torch.strided":
@@ -154,6 +179,7 @@ def _values(key: str, tensor: Tensor, sizes: set[int]) -> np.ndarray:
     stored = tensor.untyped_storage().nbytes()
     if tensor.device.type != "cpu" or (stored and stored not in sizes):
         raise LevelheadError(f"{name} has no data of its own in the file; {HOW_TO_SAVE_TENSORS}")
+    # A stride of 0 repeats one number: `torch.zeros(1).expand(10**9)` is four bytes in the file.
     check_expansion(tensor.numel() * tensor.element_size(), stored)
     expected = "expected floating-point or integer numbers"
     with reported_as(f"{name} is {tensor.dtype}; {expected}", TypeError, RuntimeError):
