@@ -1,4 +1,10 @@
-"""What `tune_labels` is given, checked once: scores, labels, costs, floors and counts."""
+"""What `tune_labels` is given, checked once: scores, labels, costs, floors and counts.
+
+Each function takes one argument in all the forms that users have it in and returns one array, [N, K] for each
+sample and label, or [K] for each label; or it raises a LevelheadError that names the argument, what was
+expected and what came. Nobody after them checks again. The page calls them as well, for samples that a choice
+is only judged on.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,19 @@ DEFAULT_METRIC = "macro_f1"
 
 
 def check_label_table(labels: Array) -> np.ndarray:
-    """Return labels [N, K] as bool, after checking that they are 0 or 1."""
+    """Return labels [N, K] as bool, after checking that they are 0 or 1.
+
+    Args:
+        labels: an array, a tensor or lists of rows; whole numbers, floats or bools.
+
+    Raises:
+        LevelheadError: one value per sample (then they are classes, for `tune`), rows of different
+            lengths, or a number that is neither 0 nor 1, with its place.
+
+    >>> check_label_table([[1, 0], [1.0, 1.0]])
+    array([[ True, False],
+           [ True,  True]])
+    """
     with named("labels"):
         with reported_as("expected 0 or 1 [N, K], got rows of different lengths", ValueError):
             table = to_numpy(labels)
@@ -47,6 +65,9 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
         logits: [N, K], before the sigmoid, or after it.
         truth: [N, K], whose shape they must have.
         kind: what they are. Numbers that could only be the other kind are refused.
+
+    Raises:
+        LevelheadError: another shape, no numbers, NaN or infinities, or another kind.
     """
     check_choice("kind", kind, ("logits", "probabilities"))
     scores = to_numpy(logits)
@@ -64,6 +85,7 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
             expected = "expected probabilities, from 0 to 1"
             raise LevelheadError(f"{expected}, got {_first(scores, outside)}", advice=advice)
         return logit_of_probabilities(scores)
+    # Logits are hardly ever all from 0 to 1. If all are 0 or 1 they tell nothing, and pass.
     if not outside.any() and ((scores > 0) & (scores < 1)).any():
         advice = Advice("kind", "probabilities", "if they come after the sigmoid")
         got = "got what looks like probabilities: all are from 0 to 1"
@@ -80,8 +102,13 @@ def check_label_metric(
         metric: its name, or a `Metric`; with costs, the default gives way to them.
         cost: [2, 2] for all labels or [K, 2, 2], row true, column predicted; None for none.
         labels: K.
+
+    Raises:
+        LevelheadError: an unknown metric, costs beside another metric than the default, or costs of
+            another shape, below 0, or less for an error than for a right decision.
     """
     asked = find_metric(metric)
+    # Costs are a metric of their own. Next to the default, that is what is meant.
     if cost is not None and asked.name == DEFAULT_METRIC:
         asked = find_metric(COST)
     of_label = Goal(asked, cost=cost).metric.for_labels()  # refuses costs beside another metric
@@ -91,6 +118,7 @@ def check_label_metric(
     if matrices.shape not in ((2, 2), (labels, 2, 2)):
         expected = f"expected numbers [2, 2] or [{labels}, 2, 2], row true, column predicted"
         raise LevelheadError(f"{expected}, got shape {list(matrices.shape)}", parameter="cost")
+    # Every matrix by the rules of a cost matrix of two classes.
     each = np.broadcast_to(matrices, (labels, 2, 2))
     return of_label, np.stack([check_cost(matrix, 2) for matrix in each])
 
@@ -106,6 +134,10 @@ def check_label_floors(
         floors: a recall for all labels, one for each, {label: recall}, or None.
         truth: labels [N, K].
         names: of the labels.
+
+    Raises:
+        LevelheadError: an unknown label, a recall outside of 0 to 1, or a floor for a label that no
+            sample here has: nothing could be said about its recall.
     """
     size = truth.shape[1]
     least = np.zeros(size)
@@ -117,6 +149,7 @@ def check_label_floors(
     with named("floors"):
         with reported_as(unclear, TypeError, ValueError):
             if mapping is not None:
+                # Labels by position or name; those that are not named have no floor.
                 where = find_classes(mapping, size, names, what="floor")
                 least[where] = [float(value) for value in mapping.values()]
             else:
@@ -144,6 +177,9 @@ def check_label_counts(
 ) -> np.ndarray:
     """Return how many training samples have each label, [K].
 
+    They decide nothing: thresholds follow from the samples alone. They are kept in the result, where
+    pictures put labels in their order.
+
     Args:
         counts: [K], {label: samples}, training labels [M, K] to be counted, or None, which counts
             those given here.
@@ -158,6 +194,7 @@ def check_label_counts(
         values = in_order(mapping, size, names)
     else:
         values = to_numpy(counts)
+    # A table is of labels, which are counted; a row is of counts.
     if values.ndim == 2 and values.shape[1] == size:
         return check_label_table(values).sum(axis=0).astype(np.float64)
     if values.shape != (size,) or values.dtype.kind not in "iuf":

@@ -7,6 +7,11 @@ Equal logits are never separated.
 
 What a cut counts are `Tables` of two classes, the samples without the label and those with it, so
 every `Metric` is a loss of cuts as well.
+
+The road: `Cuts.of` sorts the N logits of a label once, in N log N, and counts by running sums what each of the
+m + 1 cuts predicts. `best_offset` takes the metric of all of them at once, drops those that miss a floor, and
+returns the middle of the widest range of thresholds that are equally good. Without folds dealt and labels
+checked (tune_labels.py), this knows nothing but one column of numbers.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ _ROUNDING = 1e-11  # of a recall
 class Cuts:
     """The cuts of one label that has positive and negative samples.
 
+    Cut 0 predicts the label nowhere, cut m everywhere.
+
     Args:
         values: [m], its distinct logits, descending.
         tables: [m + 1, 2], of the samples without and with it, at each cut.
@@ -43,7 +50,11 @@ class Cuts:
 
     @staticmethod
     def of(logits: np.ndarray, positive: np.ndarray, cost: np.ndarray | None = None) -> Cuts:
-        """Return the cuts of logits [N], given which samples have the label, [N]."""
+        """Return the cuts of logits [N] in any order, given which samples have the label, [N].
+
+        Args:
+            logits, positive, cost: as in `of_sorted`.
+        """
         order = np.argsort(-logits, kind="stable")
         return Cuts.of_sorted(logits[order], positive[order], cost)
 
@@ -58,6 +69,7 @@ class Cuts:
         """
         last = np.append(logits[1:] != logits[:-1], True)  # of equal logits
         # How many positives and negatives are above each cut: none above the first.
+        # A running sum over all samples, read at the last of each run of equal logits.
         hits = np.append(0.0, np.cumsum(positive)[last])
         alarms = np.append(0.0, np.cumsum(~positive)[last])
         sizes = np.array([alarms[-1], hits[-1]])
@@ -72,7 +84,7 @@ class Cuts:
 
     @cached_property
     def edges(self) -> np.ndarray:
-        """[m + 2], descending: thresholds of cut j lie from edges[j + 1] to just below edges[j].
+        """The ends of the cuts, [m + 2], descending: thresholds of cut j lie from edges[j + 1] to just below edges[j].
 
         Above all logits and below them, where thresholds have no end, a cut is taken to be as wide
         as distinct logits are apart on average.
@@ -84,13 +96,17 @@ class Cuts:
         return np.concatenate([[values[0] + apart], values, [values[-1] - apart]])
 
     def at(self, offset: float) -> int:
-        """Return the cut that an offset makes."""
+        """Return the cut that an offset makes: how many distinct logits are above ``-offset``."""
         return int((self.values > -offset).sum())
 
     def best_offset(self, metric: Metric, floor: float = 0.0) -> float:
         """Return the offset of least loss at which the positives' recall is the floor or more.
 
         The last cut predicts everything, so some cut meets any floor.
+
+        Args:
+            metric: a loss of two classes (`Metric.for_labels`).
+            floor: the least recall of the positives, on these very samples; 0 for none.
         """
         meets = self.tables.recall[:, 1] >= floor - _ROUNDING
         return self.offset_of_least(np.where(meets, metric.loss(self.tables), np.inf))
@@ -98,7 +114,11 @@ class Cuts:
     def offset_of_least(self, losses: np.ndarray) -> float:
         """Return the offset of least loss [m + 1].
 
-        It is 0 if that is one of them, else the middle of the widest range of them.
+        It is 0 if that is one of them, else the middle of the widest range of them, as far as can be
+        from the logits on either side: those of new samples lie a little elsewhere.
+
+        Args:
+            losses: of each cut; infinite for those that are out of the question. One is finite.
         """
         best = losses <= losses.min() + SAME_LOSS
         if best[self.at(0.0)]:

@@ -5,6 +5,11 @@ It is the gain of each label, their mean, and how certain that is.
 Every label is two classes, the samples without it and those with it, so that `Tables` [K, 2] and
 every `Metric` serve as they are. `judge_decisions` compares two decisions on the same samples; `judge_labels`
 does so for a choice and samples that it was not made on.
+
+It is the counterpart of core/judge.py, with one difference that matters: there a sample has one class, and
+classes are drawn by themselves, so that their variances add up. Here a sample has all K labels at once, and what
+it does to them is not independent. So influences are added up over the labels of a sample before they are
+squared.
 """
 
 from __future__ import annotations
@@ -22,10 +27,16 @@ from .check import DEFAULT_METRIC, check_label_metric
 def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
     """Return a choice with the evidence of samples that it was not made on.
 
+    Nothing is fitted here: the offsets are those of the choice, and so all N samples judge it, without
+    folds. A metric of costs cannot be asked again, as costs are no part of a tuned.json.
+
     Args:
         tuned: what `tune_labels` returned.
         scores: [N, K], as `check_label_scores` returns them.
         truth: [N, K], as `check_label_table` does.
+
+    Returns:
+        The same choice with other evidence and, where costs are not known, one warning more.
     """
     metric: str | Metric = DEFAULT_METRIC
     level = 0.95
@@ -44,7 +55,10 @@ def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
 
 
 def has_both(truth: np.ndarray) -> np.ndarray:
-    """Return which labels have samples with them and samples without, [K], of labels [N, K]."""
+    """Return which labels have samples with them and samples without, [K] bool, of labels [N, K].
+
+    Of others no threshold is better than another, and recall or precision is not known.
+    """
     positives = truth.sum(axis=0)
     return (positives > 0) & (positives < len(truth))
 
@@ -59,6 +73,8 @@ def judge_decisions(
 ) -> Evidence:
     """Compare decisions [N, K] before and after, label by label, and average over the labels.
 
+    ``gain = mean over labels of loss_before - loss_after``.
+
     Args:
         truth: [N, K] bool, which samples have which labels.
         before, after: [N, K] bool, what is decided.
@@ -68,7 +84,7 @@ def judge_decisions(
 
     Returns:
         The mean gain of the labels that have samples with them and without, and its standard error
-        by the influence of each sample.
+        by the influence of each sample. Its n counts decisions, N K of them, and so does `changed`.
     """
     tables_before = _count(truth, before, costs)
     tables_after = _count(truth, after, costs)
@@ -107,7 +123,12 @@ def judge_decisions(
 
 
 def _count(truth: np.ndarray, decided: np.ndarray, costs: np.ndarray | None) -> Tables:
-    """Return tables [K, 2] of decisions [N, K], of the samples without each label and with it."""
+    """Return tables [K, 2] of decisions [N, K], of the samples without each label and with it.
+
+    Args:
+        truth, decided: [N, K] bool.
+        costs: [K, 2, 2], row true, column decided; None without.
+    """
     sizes = np.stack([(~truth).sum(axis=0), truth.sum(axis=0)], axis=1).astype(np.float64)
     hits = (truth & decided).sum(axis=0)
     rejections = (~truth & ~decided).sum(axis=0)
@@ -148,7 +169,10 @@ def _moves(metric: Metric, tables: Tables, costs: np.ndarray | None) -> np.ndarr
 def _turns(moves: np.ndarray) -> np.ndarray:
     """Return how much a loss moves if a sample turns from wrong to right, [K, 2].
 
-    Of samples without the label, and of those with it.
+    Of samples without the label, and of those with it: the most that one sample can gain or lose.
+
+    Args:
+        moves: [K, 2, 2], as `_moves` returns them.
     """
     without = np.abs(moves[:, 0, 1] - moves[:, 0, 0])
     with_it = np.abs(moves[:, 1, 0] - moves[:, 1, 1])

@@ -4,6 +4,11 @@
 2. Each label gets the best of all its thresholds: without each of three folds, and on all samples.
 3. Every sample is decided as the model is, and by thresholds that were fitted without it.
 4. Both are judged by the metric, label by label, and the gains are averaged (`judge.py`).
+
+Step 2 is `_fit_label` for one label after the other: scores [N], sorted once, give the cuts of all samples and, as
+a part of a sorted order is sorted, those without each fold. Folds are dealt anew for each label, so that each
+has its share of the few positives. The thresholds on all samples are what is chosen; those without a fold only
+say what such a choice is worth.
 """
 
 from __future__ import annotations
@@ -76,6 +81,14 @@ def tune_labels(
         kind: `probabilities` if they come after the sigmoid.
         chosen_on, level, rng, training, names, progress: as in `tune`; names are of the labels.
 
+    Returns:
+        A `Tuned` of the task `multilabel`: its adjustment adds an offset to each label, and
+        ``tuned.apply(logits) > 0`` are the decisions.
+
+    Raises:
+        LevelheadError: an argument that is not as above, or no label that has both positive and
+            negative samples.
+
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((400, 2)) < [0.5, 0.1]
     >>> tuned = tune_labels(2 * labels - [1.0, 3.0] + rng.normal(size=(400, 2)), labels)
@@ -115,9 +128,11 @@ def tune_labels(
         after[:, k] = fit.decided
         if progress is not None:
             progress("fit", done + 1, int(usable.sum()))
+    # Choices of the folds may differ from 0 by chance; what is judged is the choice on all samples.
     if not offset.any():  # nothing will change, whatever a part of the samples would choose
         after = before
 
+    # What speaks against it, what it is worth, and where it comes from.
     doubts = [doubt_training_rows(to_numpy(logits), training), _doubt_missing_labels(truth, names)]
     return Tuned(
         rule=Offsets.name,
@@ -138,8 +153,8 @@ def tune_labels(
 class _LabelFit(NamedTuple):
     """What was chosen for a label, and what is decided by choices that have not seen the sample."""
 
-    offset: float
-    decided: np.ndarray  # [N] bool
+    offset: float  # added to its logit; 0 leaves it as it is
+    decided: np.ndarray  # [N] bool, each by a threshold that was chosen without the sample
 
 
 def _fit_label(
@@ -154,7 +169,16 @@ def _fit_label(
 
     A label that is best as it is on all samples is judged by what the folds choose, too: whether it
     is left alone is a part of the choice.
+
+    Args:
+        logits: [N], of this label.
+        positive: [N] bool, which samples have it.
+        metric: a loss of two classes.
+        cost: [2, 2], where the metric is a cost.
+        floor: the least recall of the positives; 0 for none.
+        rng: deals the folds.
     """
+    # Two classes are dealt, so that every fold has its share of the positives.
     fold = deal(positive.astype(np.int64), rng)
     order = np.argsort(-logits, kind="stable")
     ordered = logits[order]
@@ -176,10 +200,20 @@ def _fit_label(
 def _floors(
     scores: np.ndarray, truth: np.ndarray, offset: np.ndarray, least: np.ndarray
 ) -> tuple[Floor, ...]:
-    """Return each floor that was asked for, with the probability that it holds."""
+    """Return each floor that was asked for, with the probability that it holds.
+
+    By the decisions of the chosen offsets on all samples: where a threshold was chosen, the floor is met
+    there, and `holds_with` says how likely it is met on new samples.
+
+    Args:
+        scores, truth: [N, K] each.
+        offset: [K], what was chosen.
+        least: [K], the recalls that were asked for; 0 for none.
+    """
     floors = []
     for k in np.flatnonzero(least > 0).tolist():
         positive_scores = scores[truth[:, k], k]
+        # Of the positives alone: a recall does not depend on the others.
         right = int((positive_scores + offset[k] > 0).sum())
         floors.append(
             Floor(
@@ -193,9 +227,10 @@ def _floors(
 
 
 def _doubt_missing_labels(truth: np.ndarray, names: Sequence[str] | None) -> Doubt:
-    """Doubt labels that no sample has, or every one."""
+    """Doubt labels that no sample has, or every one: they are left alone, and in no mean."""
     absent = []
     for k in np.flatnonzero(~has_both(truth)).tolist():
+        # Which it is, and what it lacks: a positive, unless said otherwise.
         label = str(k)
         if names is not None:
             label = f"{k} ({names[k]})"

@@ -1,1 +1,6 @@
-"""plot, style: curves and tables for people, of plain values and no result class."""
+"""What is shown to people: text and HTML without any library (style), pictures with matplotlib (plot).
+
+Functions here take plain numbers, names and `Curve`s, and know neither rules nor metrics: `Tuned.plot`,
+`GammaPath.plot` and `levelhead inspect` pass what they have. So this room stands below core, and
+whatever looks the same in two places is drawn by one function.
+"""

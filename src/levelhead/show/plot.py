@@ -3,6 +3,10 @@
 `draw_errors`, `draw_norms`, `draw_recall` and `draw_changes` take plain numbers and return Axes, in
 whatever style the user has set up. `save_plot` and `save` are for files of our own: they draw
 without a screen, and the same numbers give the same bytes.
+
+Every one of them goes the same way: `_axes` gives the user's Axes or those of a new figure, the marks are drawn,
+and `_finish` sets title and legend. matplotlib is imported only when something is drawn, so that all else works
+without it. Names of classes are drawn with `parse_math=False`, as a `$` in a name is no formula.
 """
 
 from __future__ import annotations
@@ -52,12 +56,18 @@ def draw_errors(
         ax: where to draw; a new figure if None.
         gamma: one to mark, with a line and a dot on each curve; 0 is always marked with dots.
         title: above the plot.
+
+    Returns:
+        The Axes, for more to be drawn on them; so do all functions here.
+
+    Raises:
+        ImportError: matplotlib is not installed; it says which extra has it.
     """
     axes = _axes(ax)
     marked = [0.0]
     if gamma is not None:
         marked.append(gamma)
-    # The error is broader, so that it shows where the two coincide.
+    # The first is drawn under the second: the error is broader, so that it shows where the two coincide.
     curves = {
         "error": (error, SOFT, 3.0),
         "balanced error": (balanced_error, _text_color(axes), 1.5),
@@ -76,6 +86,8 @@ def draw_norms(
 ) -> Axes:
     """Draw the norm of each class's weight vector against its count, before and after.
 
+    A thin line joins the two of each class. Counts are on a logarithmic axis, as long tails span decades.
+
     Args:
         counts: [K], training samples of each class.
         before, after: {layer: [K]}; of several layers, each has a marker of its own.
@@ -85,6 +97,7 @@ def draw_norms(
     axes = _axes(ax)  # says what to install if matplotlib is missing
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+    # Markers are used again from the sixth layer on.
     for shape, layer in zip("os^Dv" * len(before), before, strict=False):
         suffix = ""
         if len(before) > 1:
@@ -128,7 +141,7 @@ def draw_recall(
     """Draw the recall of each class, the most frequent class first.
 
     Up to 40 classes have a bar each and are named; of more there is a dot for each, and a line of
-    running means.
+    running means. It is the picture of imbalance: recalls that fall from left to right.
 
     Args:
         recall: [K], NaN for a class without samples.
@@ -154,13 +167,19 @@ def draw_recall(
 class _Recalls(NamedTuple):
     """Recalls [K] to draw, in the order in which classes are shown."""
 
-    label: str
-    values: np.ndarray
+    label: str  # in the legend
+    values: np.ndarray  # shares, NaN where not known
     color: str
 
 
 def _draw_many_recalls(axes: Axes, shown: list[_Recalls], counts: np.ndarray) -> None:
-    """Draw a dot for each class, and a running mean: there are too many to be named."""
+    """Draw a dot for each class, and a running mean: there are too many to be named.
+
+    Args:
+        axes: where to draw.
+        shown: one or two sets of recalls, as trained and adjusted.
+        counts: [K] in any order; only the largest and the smallest are written.
+    """
     at = np.arange(len(counts))
     for recalls in shown:
         axes.plot(
@@ -175,7 +194,13 @@ def _draw_many_recalls(axes: Axes, shown: list[_Recalls], counts: np.ndarray) ->
 def _draw_named_recalls(
     axes: Axes, shown: list[_Recalls], counts: np.ndarray, titles: list[str]
 ) -> None:
-    """Draw a bar for each class as trained and, if adjusted, a dot where its recall is then."""
+    """Draw a bar for each class as trained and, if adjusted, a dot where its recall is then.
+
+    Args:
+        axes: where to draw.
+        shown: one or two sets of recalls, as trained and adjusted.
+        counts, titles: of the classes, in the order in which they are shown.
+    """
     at = np.arange(len(counts))
     trained, *adjusted = shown
     axes.bar(at, 100 * trained.values, width=0.7, color=trained.color, label=trained.label)
@@ -205,7 +230,8 @@ def draw_changes(
 ) -> Axes:
     """Draw recall and precision of each class before and after as arrows, the most frequent class on top.
 
-    Of many classes, those whose recall changes most.
+    Of many classes, those whose recall changes most. Both are drawn, as a gain in one is paid for in the
+    other.
 
     Args:
         recall, precision: [K] before, and [K] after; NaN where they are not known.
@@ -226,6 +252,7 @@ def draw_changes(
     _draw_arrows(
         axes, rows + 0.17, precision[0][shown], precision[1][shown], SOFT, "precision after"
     )
+    # A ring without a place: the legend's word for what was before.
     axes.plot([], [], "o", mfc="none", color=_text_color(axes), ms=4.5, label="before")
     titles = _titles(shown, names)
     labels = [f"{name} ({n:g})" for name, n in zip(titles, sizes[shown], strict=True)]
@@ -244,7 +271,14 @@ def draw_changes(
 def _draw_arrows(
     axes: Axes, rows: np.ndarray, before: np.ndarray, after: np.ndarray, color: str, label: str
 ) -> None:
-    """Draw a ring at each share before, a dot at that after, and an arrow between if there is room."""
+    """Draw a ring at each share before, a dot at that after, and an arrow between if there is room.
+
+    Args:
+        axes: where to draw, in percent from left to right.
+        rows: [n], the height of each.
+        before, after: [n], shares; nothing is drawn for NaN.
+        color, label: of the dots and arrows; the label goes with the dots.
+    """
     starts = 100 * before
     ends = 100 * after
     axes.plot(starts, rows, "o", mfc="none", color=color, ms=4.5, clip_on=False)
@@ -263,7 +297,16 @@ def _titles(classes: np.ndarray, names: Sequence[str] | None) -> list[str]:
 
 
 def save_plot(draw: Callable[[], Axes], path: str | Path) -> None:
-    """Draw on a new figure and write it to a file: .png, .svg or .pdf."""
+    """Draw on a new figure and write it to a file: .png, .svg or .pdf.
+
+    Args:
+        draw: makes the picture on a figure of its own, such as `tuned.plot`. It is called after the
+            backend without a screen is set.
+        path: where to; the suffix says the format.
+
+    Raises:
+        LevelheadError: a suffix that is none of these.
+    """
     headless()
     figure: Any = draw().figure  # a new one is a whole Figure
     save(figure, path)
@@ -275,7 +318,15 @@ def draw_steps(axes: Axes, curve: Curve, factor: float = 100, **style: Any) -> N
 
 
 def save(figure: Figure, *paths: str | Path, dpi: int = 150) -> None:
-    """Write a figure to each of the files and close it. The same figure gives the same bytes."""
+    """Write a figure to each of the files and close it. The same figure gives the same bytes.
+
+    Each file is written in one step: where writing fails, an older one stays as it was.
+
+    Args:
+        figure: what to write.
+        paths: files ending in .png, .svg or .pdf.
+        dpi: of .png, in pixels per inch.
+    """
     for path in paths:
         metadata = check_picture(path)
         with atomic.atomic_open(path) as file:
@@ -304,10 +355,14 @@ def pyplot() -> ModuleType:
 
 
 def headless() -> ModuleType:
-    """Return pyplot set up to draw to files. Only for programs of our own, since it changes settings."""
+    """Return pyplot set up to draw to files. Only for programs of our own, since it changes settings.
+
+    A user's backend decides whether windows open at all, and is the user's own to set.
+    """
     library = pyplot()
     library.switch_backend("agg")
     settings = {
+        # matplotlib names parts of an SVG by random numbers, unless it has a salt for them.
         "svg.hashsalt": "levelhead",
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -325,15 +380,22 @@ def _axes(ax: Axes | None, height: float = 4.2) -> Axes:
 
 
 def _text_color(ax: Axes) -> ColorType:
-    """Return the color of the text, which a dark style makes light."""
+    """Return the color of the text, which a dark style makes light: black curves would vanish on it."""
     return ax.xaxis.label.get_color()
 
 
 def _finish(ax: Axes, title: str, *, above: bool = False) -> Axes:
-    """Set title and legend. A short legend goes above, where it covers nothing."""
+    """Set title and legend. A short legend goes above, where it covers nothing.
+
+    Args:
+        ax: what was drawn on, with labels for the legend.
+        title: above it, to the left.
+        above: whether the legend is so short that it fits beside the title, in one line.
+    """
     # Names come from elsewhere, so a $ in them starts no formula.
     ax.set_title(title, fontsize="medium", loc="left", parse_math=False)
     ax.spines[["top", "right"]].set_visible(False)
+    # Where there is room, or in one line above: of as many columns as the first one has entries.
     legend = ax.legend(frameon=False, fontsize="small")
     if above:
         legend = ax.legend(

@@ -1,6 +1,8 @@
 """What is shown to people without a plotting library: names, tables, curves as SVG, results as HTML.
 
-All of it is text, made of plain values: terminals get `table`, notebooks `html` with a `sparkline`.
+All of it is text, made of plain values: terminals get `table`, notebooks `html` with a `sparkline`. Names
+come from users' files, so whatever prints them makes control characters visible (`visible`) or escapes them.
+The colors are those of plot.py as well.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +41,14 @@ def short(name: str, most: int = 16) -> str:
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
-    """Return means [K] over a tenth of the values around each, fewer at the ends; NaN is left out."""
+    """Return means [K] over a tenth of the values around each, fewer at the ends; NaN is left out.
+
+    The recalls of a thousand classes are a cloud of dots; this is the line through it. NaN, a class without
+    samples, counts neither in a sum nor in its size, and stays NaN only where the whole window is.
+
+    >>> running_mean(np.r_[np.zeros(10), np.ones(10)])[8:12]  # a tenth of 20 are two
+    array([0. , 0. , 0.5, 1. ])
+    """
     has_value = ~np.isnan(values)
     window = np.ones(max(1, len(values) // 10))
     sums = np.convolve(np.where(has_value, values, 0.0), window, "same")
@@ -84,9 +93,19 @@ def table(titles: list[str], rows: list[list[str]]) -> list[str]:
 def html(
     title: str, rows: Mapping[str, str], *, notes: Iterable[str] = (), picture: str = ""
 ) -> str:
-    """Return a result as HTML: a title, a table of facts, a picture, and notes below.
+    """Return a result as HTML, for `_repr_html_`: a title, a table of facts, a picture, and notes below.
 
     All but the picture is escaped: names come from files. Styles are inline, as a notebook has none.
+
+    Args:
+        title: in bold, on top.
+        rows: {what it is about: sentence}, a row each.
+        notes: small lines at the end, such as warnings.
+        picture: HTML that is put in as it is, such as a `sparkline`.
+
+    >>> html("Tuned", {"gain": "2 < 3"})
+    '<div><strong>Tuned</strong><table><tr><th style="text-align:left;white-space:nowrap">gain</th>\
+<td style="text-align:left">2 &lt; 3</td></tr></table></div>'
     """
     cells = "".join(
         f'<tr><th style="text-align:left;white-space:nowrap">{escape(name)}</th>'
@@ -98,13 +117,22 @@ def html(
 
 
 def sparkline(curve: Curve, gamma: float | None = None, *, width: int = 220) -> str:
-    """Return a curve as an inline SVG in the color of the text around it, with a gamma marked."""
+    """Return a curve as an inline SVG in the color of the text around it, with a gamma marked.
+
+    It needs no library and no script, so that a notebook shows it where it was saved without its kernel.
+
+    Args:
+        curve: a step function; its own lowest and highest value fill the height.
+        gamma: where to put a vertical line, within the range of the curve; None for none.
+        width: in pixels, each of which is one point of the line.
+    """
     low = float(curve.gammas[0])
     high = curve.end
     height = 48
-    # The mean over the gammas of each pixel, from twenty of them.
+    # The mean over the gammas of each pixel, from twenty of them: steps narrower than a pixel still count.
     fine = low + (high - low) * (np.arange(width * 20) + 0.5) / (width * 20)
     values = np.asarray(curve.at(fine)).reshape(width, 20).mean(axis=1)
+    # From the top, with a margin of two pixels; a flat curve is drawn at the bottom.
     heights = height - 2 - (height - 4) * (values - values.min()) / max(np.ptp(values), 1e-12)
     points = " ".join(f"{i + 0.5:.1f},{y:.1f}" for i, y in enumerate(heights))
     ends = f"{percent(curve.values[0])} at {low:g}, {percent(curve.values[-1])} at {high:g}"
