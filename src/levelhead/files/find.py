@@ -1,8 +1,17 @@
-"""Which of a file's tensors are the classifier's head, by name and shape alone; if several could be, none is taken.
+"""Which of a file's tensors are the classifier's head, by name and shape alone.
 
-`find_layers` looks for the layers that the caller names; else under names that libraries give their
-heads; else for the only matrix with a row per class. What was found then has to pass the checks of
-find_checks.py: nothing may be there that would take its outputs, bend them or share its weights.
+The formats without a graph (safetensors, state dicts, weights of Keras and MLX) come here with
+their tensors, as spans by key. A wrong guess would bend another layer without anybody noticing, so
+that where several layers could be the head, none is taken, and the message lists them.
+
+    find_layers
+        _as_in_torch: keys and kernels of Flax and Keras, turned into torch's way
+        _named_layers: the layers that the caller names, or
+        _under_known_names: those under names that libraries give their heads, or
+        _only_candidate: the only matrix with a row per class
+        find_checks.py: nothing may be there that would take its outputs, bend them or share its
+            weights; whoever names the layer takes some of that upon himself
+        _layer_spans: where weight and bias lie, if their numbers can be changed
 """
 
 import re
@@ -28,7 +37,11 @@ from .tensors import WRAPPER, Tensors, owner_of
 
 
 class NoHead(LevelheadError):
-    """No tensor has the shape that was asked for: perhaps the shape is wrong."""
+    """No tensor has the shape that was asked for: perhaps the shape is wrong.
+
+    Its own class, since the number of classes often comes from counts or labels: the caller then
+    looks again without it, and can say "expected 10 counts, got 9" instead of "no head".
+    """
 
 
 def find_layers(
@@ -39,7 +52,7 @@ def find_layers(
     classes: int | None = None,
     ordered: bool = False,
 ) -> tuple[LayerSpans, ...]:
-    """Find the layers of the head: those named, those of well-known names, or the only matrix with a row per class.
+    """Find the layers of the head among the tensors of a file without a graph.
 
     Args:
         path, spans: the file and its tensors.
@@ -47,9 +60,12 @@ def find_layers(
         classes: K, where it is known.
         ordered: whether the tensors come in the order in which the model has its layers.
 
+    Returns:
+        The head, one layer or, where two feed one output, a pair.
+
     Raises:
-        NoHead: if no tensor has the shape that was asked for.
-        LevelheadError: if several layers could be the head, or something speaks against it.
+        NoHead: no tensor has the shape that was asked for.
+        LevelheadError: several layers could be the head, or something speaks against it.
     """
     if _has_kernels(spans):
         spans = _as_in_torch(spans)
@@ -57,6 +73,7 @@ def find_layers(
             named = named.replace("/", ".")
     tensors = Tensors(path, spans, ordered)
     if named is not None:
+        # Whoever names a layer knows that it is run, and last: that is not asked again.
         head = _named_layers(tensors, named, classes)
     else:
         head = _under_known_names(tensors, classes)
@@ -69,6 +86,7 @@ def find_layers(
             check_not_hidden(tensors, head)
             check_not_bare(tensors, head[0])
             check_nothing_follows(tensors, head[0])
+    # What would make an adjustment wrong, however the layer was found.
     layers = tuple(_layer_spans(tensors, layer) for layer in head)
     for layer in layers:
         check_no_norm_follows(tensors, layer)
@@ -80,13 +98,20 @@ def find_layers(
 
 
 def _has_kernels(spans: Mapping[str, Span]) -> bool:
-    """Return whether the weights of a file are called kernels, as those of Flax and Keras are."""
+    """Return whether the weights of a file are called kernels, as those of Flax and Keras are.
+
+    A file with both, such as a torch model with a parameter called kernel, is not such a file.
+    """
     leaves = {re.split("[./]", key)[-1] for key in spans}
     return "kernel" in leaves and "weight" not in leaves
 
 
 def _as_in_torch(spans: Mapping[str, Span]) -> dict[str, Span]:
-    """Return the tensors of Flax or Keras with dots between names, not slashes, and kernels [d, K] as transposed."""
+    """Return the tensors of Flax or Keras as torch would call them.
+
+    Names have dots between them, not slashes, and kernels [d, K] are marked as transposed, so that
+    one search serves both.
+    """
     turned = {}
     for key, span in spans.items():
         dotted = key.replace("/", ".")
@@ -97,7 +122,16 @@ def _as_in_torch(spans: Mapping[str, Span]) -> dict[str, Span]:
 
 
 def _named_layers(tensors: Tensors, named: str, classes: int | None) -> list[str]:
-    """Return the layers of these names, which must have a head's shape."""
+    """Return the layers of these names, which must have a head's shape.
+
+    Args:
+        tensors: of the file.
+        named: layers or their weights (`fc` or `fc.weight`), divided by commas.
+        classes: K, where it is known: an unknown name is answered with layers of that size first.
+
+    Raises:
+        LevelheadError: a name is unknown, named twice, or of a layer that cannot be a head.
+    """
     layers = []
     for name in named.split(","):
         layer = name.removesuffix(".weight").removesuffix(".kernel")
@@ -117,7 +151,11 @@ def _named_layers(tensors: Tensors, named: str, classes: int | None) -> list[str
 
 
 def _check_rows_come_first(tensors: Tensors, layer: str) -> None:
-    """Check that a layer that was named has a row per class: it is linear, or a convolution of torch's or MLX's."""
+    """Check that a layer that was named has a row per class.
+
+    It is linear, or a convolution of torch's or MLX's, whose outputs come first. Kernels of Flax
+    and Keras have them last, which a transposition undoes for matrices and 1x1 kernels alone.
+    """
     shape = tensors.shapes[layer]
     over_one_place = not {*shape[2:]} - {1}
     if len(shape) < 2 or (tensors.weights[layer].transposed and not over_one_place):
@@ -131,7 +169,11 @@ def _check_rows_come_first(tensors: Tensors, layer: str) -> None:
 
 
 def _under_known_names(tensors: Tensors, classes: int | None) -> list[str]:
-    """Return the layers under names that libraries give their heads; one of a single logit if there is no other."""
+    """Return the layers under names that libraries give their heads; none if there are none.
+
+    Raises:
+        LevelheadError: several are there, or such a layer is not plain (parametrized, quantized).
+    """
     # A head whose weights are not plain is no candidate: say so, instead of taking another layer.
     for layer in sorted({owner_of(key) for key in tensors.spans} - tensors.shapes.keys()):
         if WRAPPER.sub("", layer, count=1) in KNOWN_HEADS:
@@ -140,7 +182,16 @@ def _under_known_names(tensors: Tensors, classes: int | None) -> list[str]:
 
 
 def _only_candidate(tensors: Tensors, classes: int | None) -> list[str]:
-    """Return the one layer of a head's shape; raise if there is none, or more than one."""
+    """Return the one layer of a head's shape; raise if there is none, or more than one.
+
+    Args:
+        tensors: of the file.
+        classes: K, where it is known. With two, a single logit may be the head.
+
+    Raises:
+        NoHead: there is none.
+        LevelheadError: several could be it.
+    """
     single = tensors.candidates(1)
     candidates = [*tensors.candidates(classes), *tensors.computed(classes)]
     if not candidates and classes == 2 and _is_last(tensors, single):
@@ -154,7 +205,11 @@ def _only_candidate(tensors: Tensors, classes: int | None) -> list[str]:
 
 
 def _no_head(tensors: Tensors, classes: int | None) -> NoHead:
-    """Return the error for a file without a layer of a head's shape, with what comes nearest."""
+    """Return the error for a file without a layer of a head's shape, with what comes nearest.
+
+    Which helps most depends on what is there: convolutions that could be named, matrices of other
+    sizes, a single number, or nothing at all.
+    """
     rows = ""
     if classes is not None:
         rows = f" with {classes} rows, one per class"
@@ -182,7 +237,11 @@ def _no_head(tensors: Tensors, classes: int | None) -> NoHead:
 
 
 def _is_last(tensors: Tensors, single: Sequence[str]) -> bool:
-    """Return whether a single logit is the end of a model: one layer alone, or behind others, one of which feeds it."""
+    """Return whether a single logit is the end of a model.
+
+    It is one layer alone, or comes behind all others in the file, one of which gives what it takes.
+    Files have many layers of one row (attention, gates), so that its shape alone is not enough.
+    """
     if len(single) != 1:
         return False
     logit = single[0]
@@ -194,7 +253,12 @@ def _is_last(tensors: Tensors, single: Sequence[str]) -> bool:
 
 
 def _layer_spans(tensors: Tensors, layer: str) -> LayerSpans:
-    """Return where the weight and the bias of a layer are, if both are plain and their numbers can be changed."""
+    """Return where the weight and the bias of a layer are.
+
+    Raises:
+        LevelheadError: the weight is not plain, the bias has another size, or the numbers are of a
+            type, or lie in a way, that cannot be changed in place.
+    """
     check_layer_is_plain(tensors, layer)
     weight = tensors.weights[layer]
     bias = tensors.spans.get(f"{layer}.bias" if layer else "bias")

@@ -1,8 +1,12 @@
 """The numbers of a head in a file: decoded into a `Head`, encoded back, and checked on the way.
 
-`load` reads a layer, `store` turns another head into edits of its bytes. Half precision is widened
-to float32, which is exact, and rounded when it is stored; what rounding would turn into infinity or
-a row of zeros is refused before anything is written.
+    load: a layer's byte ranges -> decode -> `Head`, weight [K, d] and bias [K]
+    store: another `Head` -> encode -> edits of the same byte ranges
+    check_rows: rows before and after -> their lengths, if the file can hold them
+
+Half precision is widened to float32, which is exact, and rounded when it is stored; what rounding
+would turn into infinity or a row of zeros is refused before anything is written. A layer that was
+loaded and stored without a change gives the same bytes.
 """
 
 from collections.abc import Sequence
@@ -29,6 +33,9 @@ def decode(data: bytes, dtype: str) -> np.ndarray:
         data: their bytes, little-endian.
         dtype: as safetensors calls it, one of HEAD_DTYPES.
 
+    Returns:
+        An array of one axis. Of F64 and F32 it is a view of `data`, and cannot be written to.
+
     >>> decode(encode(np.array([1.5, -2.0]), "BF16"), "BF16")
     array([ 1.5, -2. ], dtype=float32)
     """
@@ -42,7 +49,13 @@ def decode(data: bytes, dtype: str) -> np.ndarray:
 
 
 def encode(values: np.ndarray, dtype: str) -> bytes:
-    """Return numbers as a file has them; half precision is rounded to nearest, ties to even."""
+    """Return numbers as a file has them; half precision is rounded to nearest, ties to even.
+
+    Args:
+        values: of any shape; they are written row by row.
+        dtype: as in `decode`. BF16 is made from float32, as torch makes it, so that float64 is
+            rounded twice.
+    """
     if dtype == "BF16":
         # The upper half of a float32. Adding just below half a unit of it, and the bit that says whether the upper half
         # is odd, carries into the upper half exactly where rounding goes up.
@@ -54,7 +67,15 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
 
 
 def load(layer: LayerSpans, names: Sequence[str] | None = None) -> Head:
-    """Read a layer as a head in float32 or better, and check that its numbers and norms are finite."""
+    """Read a layer as a head in float32 or better, and check that its numbers and norms are finite.
+
+    Args:
+        layer: where it is.
+        names: of the classes, which the head then has.
+
+    Raises:
+        LevelheadError: a number is NaN or infinite, or a row so long that its norm is.
+    """
     data = [span.bytes() for span in layer.spans]
     head = check_finite(_decode_head(layer, data, names), layer.where)
     with np.errstate(over="ignore"):
@@ -75,12 +96,16 @@ def store(layer: LayerSpans, head: Head, rows: FileRange | None = None) -> list[
         head: the new one, of the layer's shape, and with a bias exactly if the layer has one.
         rows: its weights as the file will have them, where they are too large to be held; the
             weights of `head` are then not looked at.
+
+    Raises:
+        LevelheadError: the head is of another shape, or a number is not finite in the file's dtype.
     """
     _check_fits(layer, head, rows)
     head = head.numpy()
     bias = None
     if layer.bias is not None and head.bias is not None:
         bias = encode(head.bias, layer.bias.dtype)
+    # The numbers as the file will have them: weight first, then bias, as `layer.spans` are.
     data: list[bytes | FileRange]
     if rows is None:
         weight = head.weight.T if layer.weight.transposed else head.weight
@@ -102,6 +127,7 @@ def store(layer: LayerSpans, head: Head, rows: FileRange | None = None) -> list[
     edits = []
     for span, part in zip(layer.spans, data, strict=True):
         edits += span.edits(part)
+    # Where the file has a row and its negative, the caller sees one logit: the negative follows it.
     if layer.opposite is not None:
         opposite_bias = None
         if head.bias is not None:
@@ -111,7 +137,12 @@ def store(layer: LayerSpans, head: Head, rows: FileRange | None = None) -> list[
 
 
 def _check_fits(layer: LayerSpans, head: Head, rows: FileRange | None) -> None:
-    """Raise if a head is not of a layer's shape, or has a bias where the layer has none, or the other way round."""
+    """Raise if a head is not of a layer's shape, or only one of the two has a bias.
+
+    Args:
+        layer, head: the two.
+        rows: where the weights are not those of `head`: then its shape says nothing.
+    """
     shape = layer.shape
     if rows is None:
         shape = np.shape(head.weight)
@@ -123,7 +154,13 @@ def _check_fits(layer: LayerSpans, head: Head, rows: FileRange | None) -> None:
 
 
 def _decode_head(layer: LayerSpans, data: Sequence[bytes], names: Sequence[str] | None) -> Head:
-    """Return the head that the bytes of a layer's weight and bias hold: weight [K, d], bias [K]."""
+    """Return the head that the bytes of a layer's weight and bias hold: weight [K, d], bias [K].
+
+    Args:
+        layer: says dtypes, shapes, and whether the file has [d, K].
+        data: of the weight and, where there is one, the bias.
+        names: of the classes.
+    """
     weight = decode(data[0], layer.weight.dtype)
     if layer.weight.transposed:
         weight = weight.reshape(-1, layer.classes).T
@@ -148,15 +185,18 @@ def check_rows(
         layer: the layer that they are of.
         before, after: [n, d].
         names: of the classes, where known.
-        first: the class of the first row, where these are not all.
+        first: the class of the first row, where these are not all: of a large head, blocks come one
+            after another.
 
     Returns:
-        The lengths of the rows [n] before and after.
+        The lengths of the rows [n] before and after, the latter before they are rounded.
 
     Raises:
-        LevelheadError: if numbers are not finite, or a row would be rounded to zeros.
+        LevelheadError: numbers are not finite, or a row would be rounded to zeros; the message
+            names the first class that it is so of.
     """
     span = layer.weight
+    # What the file will hold: rounded to its dtype.
     kept = decode(encode(after, span.dtype), span.dtype).reshape(before.shape)
     lengths_before = row_norms(before).astype(np.float64)
     lengths_after = row_norms(after).astype(np.float64)

@@ -1,8 +1,13 @@
-"""A head as byte ranges of a file: a `Span` for an array of numbers, a `LayerSpans` for a layer's weight and bias.
+"""A head as byte ranges of a file: a `Span` for an array, a `LayerSpans` for a weight and a bias.
 
 Nothing here reads more than it is asked for: a span knows where its numbers lie, of which dtype and
-shape they are, and turns other numbers into edits of these bytes. numbers.py reads a layer as a
-`Head`, and large.py does so for one that is too large to be held.
+shape they are, and turns other numbers into edits of these bytes. That is all that formats have in
+common, and all that writing needs: readers make spans, whatever their file looks like around them.
+numbers.py reads a layer as a `Head`, and large.py does so for one that is too large to be held.
+
+Two cases are not one plain range. Numbers in a list of protobuf may have a byte before each
+(`Span.tag`). And classifiers of one row per class, as one-against-the-rest models have, lie all
+over the file: `join_rows` makes one layer of them, whose spans are `JoinedSpan`s.
 """
 
 from collections.abc import Sequence
@@ -65,26 +70,45 @@ class Span:
         return item * prod(self.shape)
 
     def part(self, index: int, shape: tuple[int, ...]) -> "Span":
-        """Return one of the equal parts, of this shape, that the numbers have one after another."""
+        """Return one of the equal parts that the numbers have one after another.
+
+        Args:
+            index: which, from 0 on.
+            shape: of the part; `part(0, shape)` of the same size is the span in another shape.
+        """
         part = replace(self, shape=shape)
         return replace(part, offset=self.offset + index * part.nbytes)
 
     def pack(self, numbers: bytes) -> bytes:
-        """Return the file's bytes for the numbers alone: with a tag before each, where there are tags."""
+        """Return the file's bytes for plain numbers: with a tag before each, where it has tags.
+
+        Args:
+            numbers: the encoded numbers, one after another.
+        """
         if self.tag is None:
             return numbers
+        # A row for each number, into which its tag is put as the first byte.
         items = np.frombuffer(numbers, np.uint8).reshape(prod(self.shape), -1)
         return np.insert(items, 0, self.tag, axis=1).tobytes()
 
     def edits(self, numbers: "bytes | FileRange") -> list[tuple[Path, Edit]]:
-        """Return the edits that put other numbers there, each with its file."""
+        """Return the edits that put other numbers there, each with its file.
+
+        Args:
+            numbers: the encoded numbers, or what stands for so many that they are not held; those
+                have no tags, as only plain rows may be so large.
+        """
         data = numbers
         if not isinstance(numbers, FileRange):
             data = self.pack(numbers)
         return [(self.file, Edit(self.offset, self.nbytes, data))]
 
     def bytes(self) -> bytes:
-        """Read the numbers alone, without tags, as the file has them."""
+        """Read the numbers alone, without tags, as the file has them.
+
+        Raises:
+            LevelheadError: the file ends before they do.
+        """
         data = bytes_at(self.file, self.offset, self.nbytes)
         if len(data) != self.nbytes:
             raise LevelheadError(
@@ -100,6 +124,9 @@ class JoinedSpan(Span):
     """Arrays of one row each, in places of their own, that are read and written as one.
 
     Its offset is that of the first part; the shape is the whole's.
+
+    Args:
+        parts: the rows, in the order of the classes.
     """
 
     parts: tuple[Span, ...] = ()
@@ -119,6 +146,7 @@ class JoinedSpan(Span):
 
 
 def _join(spans: Sequence[Span], shape: tuple[int, ...]) -> JoinedSpan:
+    """Return spans of one row each as one of this shape; at least one span, all of one dtype."""
     first = spans[0]
     key = f"{first.key}...{spans[-1].key}"
     return JoinedSpan(key, first.file, first.offset, first.dtype, shape, parts=tuple(spans))
@@ -133,7 +161,9 @@ class LayerSpans:
         weight: [K, d], or [K, d, 1, 1] of a 1x1 convolution.
         bias: [K], where it has one.
         plain: whether its outputs are the logits ``W x + b``. They are not where the layer, or what
-            follows it, makes them ``alpha W x + beta b``, or bends them as a Relu does.
+            follows it, makes them ``alpha W x + beta b``, or bends them as a Relu does. Then
+            multiplying a row still multiplies its logit by as much, but what is added to a bias
+            arrives as something else: rules that add are refused.
         task: whether classes compete or each label is by itself, where what follows the layer, a
             softmax or a Sigmoid, tells.
         names: of the classes, where the layer itself has them.
@@ -172,7 +202,15 @@ class LayerSpans:
 
 
 def join_rows(key: str, layers: Sequence[LayerSpans]) -> LayerSpans:
-    """Return layers of one row each, one for each class, as one layer [K, d]."""
+    """Return layers of one row each, one for each class, as one layer [K, d].
+
+    Args:
+        key: what the joined layer is called.
+        layers: in the order of the classes, each with a bias.
+
+    Raises:
+        LevelheadError: they differ in width or dtype, or only some have a row of the other sign.
+    """
     first = layers[0]
     width = first.shape[1]
     for layer in layers:
@@ -180,6 +218,8 @@ def join_rows(key: str, layers: Sequence[LayerSpans]) -> LayerSpans:
             got = f"{layer.key} {list(layer.shape)} {layer.weight.dtype}"
             expected = f"expected one row of {width} numbers for each class"
             raise LevelheadError(f"{layer.weight.file}: {expected}, got {got}")
+    # Each class may have its row and the negative of it, as a binary classifier does: those are
+    # joined, too, and become the opposite of the whole.
     opposites = [layer.opposite for layer in layers if layer.opposite is not None]
     if opposites and len(opposites) < len(layers):
         raise LevelheadError(f"{first.where}: some of its classes have two rows, and others one")

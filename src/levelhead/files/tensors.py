@@ -1,8 +1,16 @@
-"""The tensors of a file by key, and its layers by name and shape: what is there to find a head among.
+"""The tensors of a file by key, and its layers by name and shape: what a head is found among.
 
 A file without a graph has only names and shapes to go by. `Tensors` holds both and answers what
 find.py and find_checks.py ask of them; it is also what `find_by_names` (heads/candidates.py) takes,
 which knows the names that libraries give their heads.
+
+    spans: key -> Span, such as `module.fc.weight` -> [10, 512] at byte 4096
+    weights, shapes: layer -> the span of its weight, and that as [K, d]: `module.fc` -> (10, 512)
+    names: layer -> its name in the model, without wrappers: `module.fc` -> `fc`
+    candidates: the layers of a head's shape
+
+The patterns above the class are what was met in files: wrappers around a model, matrices that are
+no layers, and tensors by which a layer is known not to be plain.
 """
 
 import re
@@ -58,7 +66,11 @@ COMPUTED = re.compile(r"(?:(.*)\.)?(weight_v|weight_orig|parametrizations\.weigh
 
 
 def several_heads(layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
-    """Return the error, without the file, for a head that could be any of these layers, each with its shape."""
+    """Return the error, without the file, for a head that could be any of these layers.
+
+    Args:
+        layers: (name, shape) of each, for the message, which says how to name one.
+    """
     reason = f"more than one layer could be the head: {list_layers(layers)}"
     return LevelheadError(reason, advice=Advice("head", None, "to name it"))
 
@@ -69,8 +81,9 @@ class Tensors:
 
     Args:
         path: the file.
-        spans: its tensors by key, in the order of the file.
-        ordered: whether they come in the order in which the model has its layers.
+        spans: its tensors by key, in the order of the file; keys have dots between names.
+        ordered: whether they come in the order in which the model has its layers. State dicts do,
+            as torch registers parameters; other formats have an order of their own.
     """
 
     path: Path
@@ -82,7 +95,7 @@ class Tensors:
 
     @cached_property
     def weights(self) -> dict[str, Span]:
-        """The weight of each layer, a `weight` [K, d] or a `kernel` [d, K], by the layer's name in the file."""
+        """The weight of each layer, a `weight` [K, d] or a `kernel` [d, K], by its name."""
         weights = {}
         for key, span in self.spans.items():
             layer, _, leaf = key.rpartition(".")
@@ -97,12 +110,19 @@ class Tensors:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """The layers by their names in the model, without what was put around it."""
+        """The layers by their names in the model, without what was put around it.
+
+        `model.module.fc` is `fc`, where DDP and a training script each put a name before it.
+        """
         return {layer: WRAPPER.sub("", layer, count=1) for layer in self.weights}
 
     @cached_property
     def blocks(self) -> set[str]:
-        """The layers and all that is around them, by these names."""
+        """The layers and all that is around them, by these names.
+
+        No deeper than a known head's name may be: of `roi_heads.box_predictor.cls_score.0` these
+        are `roi_heads`, `roi_heads.box_predictor` and `roi_heads.box_predictor.cls_score`.
+        """
         blocks = set()
         for name in self.names.values():
             parts = name.split(".")
@@ -112,7 +132,10 @@ class Tensors:
 
     @cached_property
     def taking(self) -> Counter[tuple[str, int]]:
-        """How many layers of a block take so many inputs: {(block, d): layers}."""
+        """How many layers of a block take so many inputs: {(block, d): layers}.
+
+        Counted once, as a file may have thousands of layers, and `is_hidden` asks of each.
+        """
         taking: Counter[tuple[str, int]] = Counter()
         for layer, shape in self.shapes.items():
             if len(shape) > 1:
@@ -120,7 +143,12 @@ class Tensors:
         return taking
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
-        """Return the layers of a head's shape with K rows or, if that is not known, at least so many."""
+        """Return the layers of a head's shape, in the order of the file.
+
+        Args:
+            classes: K: only layers with so many rows; None if that is not known.
+            least: without `classes`, how many rows they have at least.
+        """
         candidates = []
         for layer, shape in matrix_shapes(self.shapes).items():
             rows = shape[0]
@@ -129,7 +157,11 @@ class Tensors:
         return candidates
 
     def wide_convolutions(self, classes: int | None) -> list[str]:
-        """Return the convolutions over more than one place that have K outputs, or any number if that is not known."""
+        """Return the convolutions over more than one place, such as 3x3, that have K outputs.
+
+        Args:
+            classes: K, or None for any number of outputs.
+        """
         return [
             layer
             for layer, shape in self.shapes.items()
@@ -137,7 +169,11 @@ class Tensors:
         ]
 
     def computed(self, classes: int | None) -> list[str]:
-        """Return the layers of a head's shape whose weights are computed from others, as by weight norm."""
+        """Return layers of a head's shape whose weights are computed, as by weight norm.
+
+        They cannot be changed as they are, but must not be passed over: one of them may be the
+        head, and another layer would be taken in its place.
+        """
         return [
             layer
             for layer, shape in matrix_shapes(self._computed).items()
@@ -156,7 +192,11 @@ class Tensors:
 
     @cached_property
     def all_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all layers of weights in the order of the file, recurrent and computed ones too."""
+        """The shapes of all layers in the order of the file, recurrent and computed ones too.
+
+        More than `shapes`, to tell what may follow a head: a layer that could not be one may take
+        its outputs.
+        """
         shapes: dict[str, tuple[int, ...]] = {}
         for key, span in self.spans.items():
             if len(span.shape) < 2:
@@ -169,7 +209,11 @@ class Tensors:
         return shapes
 
     def with_shapes(self, layers: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
-        """Return layers with their shapes, in the order of the file, where heads come late."""
+        """Return layers with their shapes, in the order of the file, where heads come late.
+
+        Args:
+            layers: plain or computed ones; each is there once in the answer.
+        """
         shapes = self.shapes | self._computed
         order = {owner_of(key): i for i, key in enumerate(self.spans)}
         ordered = sorted({*layers}, key=lambda layer: order.get(layer, 0))
@@ -184,13 +228,25 @@ class Tensors:
     layers = candidates
 
     def has(self, block: str, classes: int | None = None) -> bool:
-        """Return whether there is a layer, or something with layers in it, of this name."""
+        """Return whether there is a layer, or something with layers in it, of this name.
+
+        Args:
+            block: a name in the model, without wrappers.
+            classes: is not looked at: a file cannot tell whether a block fits.
+        """
         return block in self.blocks
 
     fits = has
 
     def ends(self, block: str, classes: int | None) -> list[str]:
-        """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
+        """Return the layers that may be a block's last.
+
+        That is the block itself, the last of a Sequential, or all in it that fit.
+
+        Args:
+            block: a name in the model, such as `classifier`.
+            classes: K, or None; only layers with so many rows count.
+        """
         inside = [
             layer
             for layer in self.candidates(classes, least=1)
@@ -212,7 +268,10 @@ class Tensors:
         return direct or inside
 
     def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
-        """Return whether a layer is in the head's own block, or feeds one of its own, which takes K inputs.
+        """Return whether a layer is in the head's own block, or feeds another of its block.
+
+        Such a layer has as many rows as the head and is none: hidden layers are as wide as they
+        please. So it is no rival of the head.
 
         Args:
             layer: one that could be a head, too.
@@ -228,7 +287,12 @@ class Tensors:
         return beside or len(shape) != 2 or (bool(block) and feeds)
 
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
-        """Return the error for a head that could be any of these layers."""
+        """Return the error for a head that could be any of these layers.
+
+        Args:
+            found: what looks like the head.
+            rivals: what else could be it.
+        """
         reason = several_heads(self.with_shapes([*found, *rivals]))
         return self.error(reason.message, reason.advice)
 
@@ -264,7 +328,9 @@ def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int,
 
 
 def owner_of(key: str) -> str:
-    """Return the layer a tensor belongs to: its key less what parametrizations, adapters and quantizers append.
+    """Return the layer a tensor belongs to: its key less what wrappers of a weight append.
+
+    These are parametrizations, adapters and quantizers, as NOT_PLAIN lists them.
 
     >>> owner_of("head.fc.weight"), owner_of("head.fc.weight_g"), owner_of("head.fc.lora_A.weight")
     ('head.fc', 'head.fc', 'head.fc')
