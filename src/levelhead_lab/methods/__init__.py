@@ -1,4 +1,9 @@
-"""The methods of Table 1 and those users compare it with. A method is one file and one entry in `table`.
+"""The methods of Table 1 and those users compare it with.
+
+A method is one file and one entry in `table`. Its file opens with its card: what it changes, the
+formula, its knobs and where their defaults come from, caveats, the reference. Nothing here trains:
+`lab.train` and `fast` do, and they know a method only as the record `Method`. No file loads torch
+when it is imported, except `trainer_loss`, so that names and cards can be listed without it.
 
 - method: `Method` and `Retrain`, the records, and what losses share
 - table: `METHODS`, `method_named`, `load`, and methods in words

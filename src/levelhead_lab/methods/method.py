@@ -1,8 +1,27 @@
-"""A method: a record of what it does at the only points of a training where anything can be done; what losses share."""
+"""A method: a record of what it does at the only points of a training where anything can be done.
+
+The road through a training, and where a method may act on it (`lab.train.fit` calls them in this
+order):
+
+1. `sample` draws the indices of an epoch from the labels [N].
+2. `loss` makes, of the counts [K] and the progress so far, the function that judges a batch of
+   logits [B, K].
+3. `project` maps the head to an allowed one, in every step, after the optimizer's update (or before
+   it).
+4. `retrain` repeats the three above for the head alone, on frozen features, after the training
+   proper.
+5. `adjust` changes the head once, when all training is over, and needs no gradient. It is no part
+   of a run's identity: methods that differ in it alone share one training (`trained_as`).
+
+A method knows neither the network nor the optimizer. Below the records are the parts of which
+losses are made: `ClassConstant` for a number per class, `cross_entropy`, `WeightedLoss` around
+another loss. They are classes and functions of a module, not closures, so that methods and losses
+can be copied and pickled, as whoever trains in several processes does.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,6 +34,9 @@ if TYPE_CHECKING:
 Tensor: TypeAlias = "torch.Tensor"  # as text: reading about methods does not load torch
 # Logits [B, K], labels [B] -> one value per sample.
 Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+# Counts [K] and, with a default of 0, the progress -> a loss.
+LossFactory = Callable[..., Loss]
+# Labels [N], a generator and the progress -> the indices of an epoch.
 Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 
 
@@ -22,16 +44,24 @@ Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 class Retrain:
     """A second stage, which trains a new head on frozen features.
 
-    Everything but the head is frozen and in evaluation mode (augmentation continues). The head gets new weights, as at
-    the start of the run, and is trained for ``max(1, round(share * epochs))`` epochs by a new optimizer of the recipe's
-    kind, whose learning rate falls to 0 by half a cosine. Progress counts from 0 to 1 over this stage.
+    Everything but the head is frozen and in evaluation mode (augmentation continues). The head gets
+    new weights, as at the start of the run, and is trained for ``max(1, round(share * epochs))``
+    epochs by a new optimizer of the recipe's kind, whose learning rate falls to 0 by half a cosine.
+    Progress counts from 0 to 1 over this stage.
+
+    Raises:
+        LevelheadError: if `share` is not above 0.
     """
 
-    share: float  #: epochs of this stage over epochs of the first
-    loss: Callable[..., Loss]  #: as in `Method`
-    sample: Sample | None = None  #: as in `Method`
+    #: Epochs of this stage over epochs of the first: 1/9 is 10 after 90.
+    share: float
+    #: As in `Method`.
+    loss: LossFactory
+    #: As in `Method`.
+    sample: Sample | None = None
 
     def __post_init__(self) -> None:
+        # Written so that NaN, which compares as neither, is refused too.
         if not self.share > 0:
             raise LevelheadError(
                 f"expected a positive share of the epochs, got {self.share}", parameter="share"
@@ -42,9 +72,18 @@ class Retrain:
 class Method:
     """A training method, such as a row of Table 1.
 
-    `loss` makes, of counts [K] and progress, a loss of logits [B, K] and labels [B], one value per sample; that of a
-    batch is the plain mean. Progress is the share of the training that is over, from 0 to 1. `sample` gives, for labels
-    [N], a generator and progress, the indices of an epoch. Both may only change with progress at one of `stages`.
+    `loss` makes, of counts [K] and progress, a loss of logits [B, K] and labels [B], one value per
+    sample; that of a batch is the plain mean. Progress is the share of the training that is over,
+    from 0 to 1. `sample` gives, for labels [N], a generator and progress, the indices of an epoch.
+    Both may only change with progress at one of `stages`: the fast engine captures an epoch as a
+    graph, and captures it again there and nowhere else.
+
+    All functions should be defined at the top level of a module, so that the method can be pickled.
+    What one draws at random must come from the generator that it is given: then a
+    resumed run draws the same.
+
+    Raises:
+        LevelheadError: if `order` or `head` is another word, or a stage is not inside (0, 1).
 
     >>> from levelhead_lab.methods import METHODS
     >>> mine = Method("mine", "Mine", METHODS["focal"].loss, project=METHODS["wvn"].project)
@@ -52,28 +91,31 @@ class Method:
     ('after', 'linear')
     """
 
-    name: str  #: what the command line calls it
-    title: str  #: what a table calls it
-    loss: Callable[..., Loss]
-    sample: Sample | None = None  #: None is a plain shuffle of all samples
-    project: Callable[[Head], Head] | None = None  #: at every step; None leaves the head alone
-    order: Literal["after", "before"] = (
-        "after"  #: of the optimizer's step: Algorithm 1, or the released code
-    )
-    adjust: Callable[[Head, np.ndarray, float], Head] | None = (
-        None  #: by counts and a strength, once, after training
-    )
-    head: Literal["linear", "cosine"] = (
-        "linear"  #: without a bias; or unit weights and features: logits are cosines
-    )
-    stages: tuple[float, ...] = ()  #: shares of the training at which `loss` or `sample` change
-    retrain: Retrain | None = None  #: a second stage for the head alone
-    trained_as: str | None = (
-        None  #: the method with the same training, if only `adjust` differs: it is no part of that
-    )
-    card: str | None = (
-        None  #: for `levelhead methods NAME`; usually the docstring of the method's file
-    )
+    #: What the command line calls it.
+    name: str
+    #: What a table calls it.
+    title: str
+    #: Of counts and progress, a loss; see above.
+    loss: LossFactory
+    #: The indices of an epoch; None is a plain shuffle of all samples.
+    sample: Sample | None = None
+    #: At every step, from a head to an allowed one; None leaves the head alone.
+    project: Callable[[Head], Head] | None = None
+    #: Whether `project` comes after the optimizer's step, as in Algorithm 1, or before, as in the
+    #: released code.
+    order: Literal["after", "before"] = "after"
+    #: By counts and a strength, once, after training.
+    adjust: Callable[[Head, np.ndarray, float], Head] | None = None
+    #: Without a bias; or `cosine`, unit weights and features, so that logits are cosines.
+    head: Literal["linear", "cosine"] = "linear"
+    #: Shares of the training, ascending, at which `loss` or `sample` change.
+    stages: tuple[float, ...] = ()
+    #: A second stage for the head alone.
+    retrain: Retrain | None = None
+    #: The method with the same training, if only `adjust` differs: it is no part of that.
+    trained_as: str | None = None
+    #: For `levelhead methods NAME`; usually the docstring of the method's file.
+    card: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ("after", "before"))
@@ -86,36 +128,63 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class ClassConstant:
-    """Host values [K], made into a tensor once per device and dtype, so that a step may be captured as a CUDA graph."""
+    """Host values [K], made into a tensor once per device and dtype.
 
-    values: np.ndarray
-    _tensors: dict[Any, "torch.Tensor"] = field(default_factory=dict, repr=False)
+    So a step may be captured as a CUDA graph. A copy from the host inside a capture would be an
+    error; and outside of one, a wait in every step. The first call with logits of a new kind makes
+    the copy, and every engine takes a step before it captures one.
+    """
+
+    values: np.ndarray  # [K], float64
+    _tensors: "dict[tuple[torch.device, torch.dtype], torch.Tensor]" = field(
+        default_factory=dict, repr=False
+    )
 
     def like(self, logits: Tensor) -> Tensor:
-        """Return the values on the device of logits [..., K], in their dtype or float32, whichever is wider."""
+        """Return the values [K] beside logits [..., K]: on their device, in their dtype or float32.
+
+        The wider of the two: weights and margins are not rounded to 16 bits where the logits are.
+
+        Raises:
+            LevelheadError: if the logits have another number of classes than there are values.
+        """
         import torch
 
         if logits.shape[-1] != len(self.values):
             expected = f"expected {len(self.values)} classes, one per count"
             raise LevelheadError(f"{expected}, got {logits.shape[-1]}", parameter="logits")
-        key = logits.device, torch.promote_types(logits.dtype, torch.float32)
-        if key not in self._tensors:
-            self._tensors[key] = torch.as_tensor(self.values, device=key[0], dtype=key[1])
-        return self._tensors[key]
+        device = logits.device
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        if (device, dtype) not in self._tensors:
+            copied = torch.as_tensor(self.values, device=device, dtype=dtype)
+            self._tensors[device, dtype] = copied
+        return self._tensors[device, dtype]
 
     def __reduce__(self) -> tuple:
         return ClassConstant, (self.values,)  # another process may use another device
 
 
 def check_label_shape(logits: Tensor, labels: Tensor) -> None:
-    """Check that there is one label per row of logits. Only shapes are read."""
+    """Check that there is one label per row of logits.
+
+    Only shapes are read, so nothing waits for the device.
+
+    Raises:
+        LevelheadError: if labels are not [...] where logits are [..., K], as with one-hot labels.
+    """
     if labels.shape != logits.shape[:-1]:
         expected = f"expected shape {list(logits.shape[:-1])}, one class index per row of logits"
         raise LevelheadError(f"{expected}, got {list(labels.shape)}", parameter="labels")
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return ``-log softmax(logits)_y``, one value per sample, in float32 or better."""
+    """Return ``-log softmax(logits)_y``, one value per sample, in float32 or better.
+
+    Args:
+        logits: [..., K], any float dtype. Those of 16 bits are widened first: else the losses would
+            be rounded to 16 bits too, and a batch's mean would be taken of rounded values.
+        labels: [...], class indices.
+    """
     check_label_shape(logits, labels)
     if logits.dtype.itemsize >= 4:
         wide = logits
@@ -125,7 +194,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
-    """Return ``values_y``: of values [..., B, K] the one at each label [..., B]."""
+    """Return ``values_y``: of values [..., B, K] the one at each label [..., B].
+
+    Raises:
+        LevelheadError: on a CPU, if a label is not a class. To look before every batch would make
+            CUDA wait; there, a wrong label ends in torch's own device-side assertion.
+    """
     try:
         return values.gather(-1, labels[..., None]).squeeze(-1)
     except RuntimeError:  # on the CPU, for a label that is not a class; only then is it looked for
@@ -143,23 +217,38 @@ def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WeightedLoss:
-    """Any loss multiplied by the weight of the true class from outside: inside, ``exp(-w ce)`` is no probability."""
+    """Any loss, times the weight of the true class: ``w_y loss(logits, y)``.
 
-    weights: ClassConstant
+    The weight multiplies from outside. A focal loss of an already weighted cross entropy would take
+    ``exp(-w ce)`` for a probability, which it is not.
+    """
+
+    weights: ClassConstant  # [K]
     loss: Loss = cross_entropy
-    in_batch: bool = (
-        False  # divide by the batch's mean weight: as the mean of ``F.cross_entropy(weight=...)``
-    )
+    # Divide by the batch's mean weight, so that the plain mean of the values is that of
+    # ``F.cross_entropy(weight=...)``. Then a value depends on its whole batch, which must be in one
+    # process.
+    in_batch: bool = False
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # The loss checks the labels.
+        # The order matters: the loss checks the labels, which then index the weights.
         weights = self.weights.like(logits)
         values = self.loss(logits, labels)
-        each = weights[labels]
-        return values * (each / each.mean(-1, keepdim=True) if self.in_batch else each)
+        of_samples = weights[labels]  # [..., B]
+        if self.in_batch:
+            of_samples = of_samples / of_samples.mean(-1, keepdim=True)
+        return values * of_samples
 
 
 def scale_to_mean_one(weights: np.ndarray) -> np.ndarray:
-    """Scale weights to a mean of 1, so that the learning rate keeps its meaning; equal weights become exactly 1."""
+    """Scale weights to a mean of 1, so that the learning rate keeps its meaning.
+
+    Equal weights become exactly 1. They are divided by the largest first, and equal ones are 1 from
+    there on: divided by their mean alone, rounding could leave them beside it, and a method that
+    reads counts would differ from plain training on a balanced set.
+
+    >>> scale_to_mean_one(np.array([0.1, 0.1, 0.4])).round(3)
+    array([0.5, 0.5, 2. ])
+    """
     relative = weights / weights.max()
     return relative / relative.mean()

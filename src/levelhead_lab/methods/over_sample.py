@@ -1,14 +1,16 @@
 """Over-sampling: rare classes are repeated until every class is seen equally often.
 
 Changes: sample.
-Formula: an epoch has N / K samples of each class (the remainder goes to random classes), where N is the number of
-    training samples. How often two samples of one class are drawn differs by at most one.
-Knobs: epoch = "same" (N samples, so that every method takes the same number of steps; the paper does not say), or
-    "largest" (K n_1 samples: every class is repeated up to the size of the largest, and no sample is left out), which
-    is the method over-sample-largest.
-Caveats: samples of rare classes are repeated often and memorized. With epoch = "same", samples of frequent classes wait
-    several epochs for their turn.
-Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural Networks, 2018.
+Formula: an epoch has N / K samples of each class (the remainder goes to random classes), where N is
+    the number of training samples. How often two samples of one class are drawn differs by at most
+    one.
+Knobs: epoch = "same" (N samples, so that every method takes the same number of steps; the paper
+    does not say), or "largest" (K n_1 samples: every class is repeated up to the size of the
+    largest, and no sample is left out), which is the method over-sample-largest.
+Caveats: samples of rare classes are repeated often and memorized. With epoch = "same", samples of
+    frequent classes wait several epochs for their turn.
+Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural
+    Networks, 2018.
 """
 
 from dataclasses import replace
@@ -30,7 +32,21 @@ def over_sample(
     *,
     epoch: Literal["same", "largest"] = "same",
 ) -> np.ndarray:
-    """Draw every class equally often."""
+    """Draw every class equally often.
+
+    Args:
+        labels: [N], of the training set.
+        generator: everything random comes from it.
+        progress: not used.
+        epoch: `same` draws N samples, `largest` K n_1; see the card.
+
+    Returns:
+        Indices into labels, shuffled.
+
+    >>> labels = np.array([0] * 6 + [1] * 2)
+    >>> np.bincount(labels[over_sample(labels, np.random.default_rng(0))])
+    array([4, 4])
+    """
     check_choice("epoch", epoch, ("same", "largest"))
     members = indices_per_class(labels)
     if epoch == "largest":
@@ -41,38 +57,52 @@ def over_sample(
 def over_sample_to_largest(
     labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0
 ) -> np.ndarray:
-    """Draw every class as often as the largest has samples."""
+    """Draw every class as often as the largest has samples.
+
+    A function of its own, not a `partial`, so that its docstring says in tables what it does.
+    """
     return over_sample(labels, generator, progress, epoch="largest")
 
 
 def indices_per_class(labels: np.ndarray) -> list[np.ndarray]:
-    """Return the sample indices of each class that has any, in class order."""
+    """Return the sample indices of each class that has any, in class order.
+
+    Classes without samples are left out, so that nobody divides by their size.
+
+    Raises:
+        LevelheadError: if there is no label at all, or labels are no class indices.
+    """
     labels = check_labels(labels)
     if not len(labels):
         raise LevelheadError(
             "expected at least one label to sample from, got none", parameter="labels"
         )
+    # Sorted by class, and in file order within one: cut where the next class begins.
     ends = np.cumsum(np.bincount(labels))[:-1]
-    return [
-        indices for indices in np.split(np.argsort(labels, kind="stable"), ends) if len(indices)
-    ]
+    by_class = np.split(np.argsort(labels, kind="stable"), ends)
+    return [indices for indices in by_class if len(indices)]
 
 
 def equal_sizes(
     labels: np.ndarray, members: list[np.ndarray], generator: np.random.Generator
 ) -> np.ndarray:
     """Return how many of each class are N in all: equally many, and one more of random classes."""
-    each, rest = divmod(len(labels), len(members))
-    return each + (generator.permutation(len(members)) < rest)
+    size, rest = divmod(len(labels), len(members))
+    # A random order of the classes: those at its first `rest` places get one more.
+    return size + (generator.permutation(len(members)) < rest)
 
 
 def draw_per_class(
     members: list[np.ndarray], sizes: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Draw sizes[i] of members[i], shuffled together; none k + 1 times before all others of its class k times."""
+    """Draw sizes[i] of members[i], shuffled together.
+
+    No sample is drawn k + 1 times before all others of its class are drawn k times: where a class
+    is repeated, every sample of it is used. Independent draws would leave a third of them out.
+    """
     chosen = []
     for indices, size in zip(members, sizes.tolist(), strict=True):
-        rounds, rest = divmod(size, len(indices))
+        rounds, rest = divmod(size, len(indices))  # whole passes over the class, and a part of one
         chosen += [np.tile(indices, rounds), generator.choice(indices, rest, replace=False)]
     return generator.permutation(np.concatenate(chosen))
 

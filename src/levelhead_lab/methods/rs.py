@@ -2,11 +2,12 @@
 
 Changes: adjust. `NAME+rs` is any method NAME with RS after it; the training is NAME's own.
 Formula: ``w_i <- (n_1 / n_i)^gamma w_i``, where n_1 is the largest count.
-Knobs: gamma, chosen on held-out data or, without labels, by matching the prior. The paper gives 0.1 for Tiny ImageNet
-    and none for CIFAR.
-Caveats: scaling pushes a class whose logit is negative down, not up; it never changes the prediction of a two-class
-    head with logits (-z, z); probabilities are no longer calibrated.
-Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, equation of weight scaling.
+Knobs: gamma, chosen on held-out data or, without labels, by matching the prior. The paper gives 0.1
+    for Tiny ImageNet and none for CIFAR.
+Caveats: scaling pushes a class whose logit is negative down, not up; it never changes the
+    prediction of a two-class head with logits (-z, z); probabilities are no longer calibrated.
+Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, equation of
+    weight scaling.
 """
 
 from dataclasses import replace
@@ -22,13 +23,33 @@ from .method import Method
 
 
 def rescale_head(head: Head, counts: np.ndarray, gamma: float) -> Head:
-    """Scale weight vectors by (n_1 / n_i)^gamma."""
+    """Scale weight vectors by (n_1 / n_i)^gamma.
+
+    Args:
+        head: weight [K, d]; a bias [K] is scaled with its weight vector.
+        counts: training samples of each class, in any order; n_1 is the largest.
+        gamma: strength; 0 changes nothing.
+
+    >>> rescale_head(Head(np.eye(2)), np.array([100, 25]), 0.5).norms
+    array([1., 2.])
+    """
     checked = resolve(counts, head.classes, names=head.names)
     return Rescale(gamma).on_head(head, checked).head(head)
 
 
 def plus_rs(method: Method) -> Method:
-    """Return `NAME+rs`, which shares the training of a method NAME that does not adjust the head after it yet."""
+    """Return `NAME+rs`: the training of a method NAME, and RS after it.
+
+    Both share one training, which `trained_as` says. The card is that of NAME and then that of RS.
+
+    Raises:
+        LevelheadError: if NAME adjusts the head after training already, as tau-norm does: which of
+            two adjustments a strength belongs to would be unclear.
+
+    >>> from levelhead_lab.methods import METHODS
+    >>> plus_rs(METHODS["focal"]).name, plus_rs(METHODS["focal"]).trained_as
+    ('focal+rs', 'focal')
+    """
     if method.adjust is not None:
         raise LevelheadError(
             f"{method.name} already adjusts the head after training; RS cannot follow"

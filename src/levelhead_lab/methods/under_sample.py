@@ -2,13 +2,15 @@
 
 Changes: sample.
 Formula: an epoch has n_min samples of each class, drawn anew every epoch, K n_min in all.
-Knobs: draw = "anew" (every epoch has other samples of the frequent classes) or "once" (the same K n_min samples in all
-    epochs, which is the method under-sample-once); epoch = "smallest" (K n_min samples), or "same" (N samples, so that
-    every method takes the same number of steps: the method under-sample-long, where draw = "once").
-Caveats: an epoch has only ``K n_min / N`` of the samples, so a training of the same number of epochs takes far fewer
-    steps: at ratio 100 on CIFAR-10, 500 samples per epoch instead of 12,406. Much of what it loses in Table 1 is lost
-    there.
-Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural Networks, 2018.
+Knobs: draw = "anew" (every epoch has other samples of the frequent classes) or "once" (the same K
+    n_min samples in all epochs, which is the method under-sample-once); epoch = "smallest" (K n_min
+    samples), or "same" (N samples, so that every method takes the same number of steps: the method
+    under-sample-long, where draw = "once").
+Caveats: an epoch has only ``K n_min / N`` of the samples, so a training of the same number of
+    epochs takes far fewer steps: at ratio 100 on CIFAR-10, 500 samples per epoch instead of 12,406.
+    Much of what it loses in Table 1 is lost there.
+Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural
+    Networks, 2018.
 """
 
 from dataclasses import replace
@@ -31,7 +33,22 @@ def under_sample(
     draw: Literal["anew", "once"] = "anew",
     epoch: Literal["smallest", "same"] = "smallest",
 ) -> np.ndarray:
-    """Draw as many of each class as the rarest has."""
+    """Draw as many of each class as the rarest has.
+
+    Args:
+        labels: [N], of the training set.
+        generator: everything random comes from it, except which samples `draw = "once"` keeps.
+        progress: not used.
+        draw: whether every epoch has other samples of the frequent classes.
+        epoch: `smallest` draws K n_min samples, `same` N; see the card.
+
+    Returns:
+        Indices into labels, shuffled.
+
+    >>> labels = np.array([0] * 6 + [1] * 2)
+    >>> np.bincount(labels[under_sample(labels, np.random.default_rng(0))])
+    array([2, 2])
+    """
     check_choice("draw", draw, ("anew", "once"))
     check_choice("epoch", epoch, ("smallest", "same"))
     members = indices_per_class(labels)
