@@ -285,7 +285,7 @@ MISTAKES = {
     "a forward without a bias": (
         Blind(8, 4, bias=False),
         tuned_for("shift"),
-        "its forward does not add one; pass the head's inputs",
+        "its forward does not add one; .*; pass features .* to put offsets into the weights",
     ),
     "two heads, shifted": (
         Pair(),

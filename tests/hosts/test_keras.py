@@ -171,6 +171,24 @@ def test_a_head_without_a_bias_takes_offsets_into_its_kernel(activation, tmp_pat
         assert np.allclose(after, wanted / wanted.sum(axis=1, keepdims=True), atol=1e-4)
 
 
+def test_given_offsets_go_into_the_kernel_of_a_head_without_a_bias():
+    model, (x, _) = network(bias=False), held_out()
+    shift = lh.rules.Shift(1.0)
+    callback = AdjustCallback(shift, counts=COUNTS, validation=(x, None))
+    fit(model, callback, epochs=10)
+    after = model.predict(x, verbose=0)
+    callback.adjusted.restore()
+    before = model.predict(x, verbose=0)
+    features = keras.ops.convert_to_numpy(model.layers[0](x))
+    reach = features @ callback.adjusted.along.direction
+    assert np.allclose(after, before + np.outer(reach, np.log(COUNTS.max() / COUNTS)), atol=1e-4)
+    with pytest.raises(lh.LevelheadError, match=r"cannot give top a bias.*pass validation"):
+        fit(network(bias=False), AdjustCallback(shift, counts=COUNTS))
+    for rule in (shift, lh.rules.Rescale(0.5)):
+        with pytest.raises(lh.LevelheadError, match="validation: used beside by only"):
+            fit(network(), AdjustCallback(rule, counts=COUNTS, validation=(x, None)))
+
+
 @pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
 def test_a_head_without_a_bias_and_without_a_graph_is_scaled():
     class Own(keras.Model):
@@ -201,9 +219,8 @@ def test_validation_data_that_do_not_fit_leave_the_head_as_trained():
     with pytest.warns(lh.warnings.LevelheadWarning, match="stays as it was trained, as tuning on"):
         fit(model, callback)
     assert callback.adjusted is None
-    for given in ({}, {"by": lh.rules.Rescale(0.5), "validation": held_out()}):
-        with pytest.raises(ValueError, match="by: expected one of these"):
-            AdjustCallback(**given)
+    with pytest.raises(ValueError, match="by: expected one of these"):
+        AdjustCallback()
 
 
 def test_what_does_not_fit_is_refused_before_the_first_step():

@@ -126,6 +126,31 @@ def test_a_gain_is_applied_and_said(tmp_path, capfd):
     assert torch.equal(logits_of(module), after)
 
 
+class WeightsOnly(nn.Linear):
+    """A layer whose forward would leave a bias out."""
+
+    def forward(self, x):
+        return x @ self.weight.T
+
+
+@pytest.mark.parametrize("validation", [EVAL, None])
+def test_given_offsets_go_into_the_weights_of_a_head_that_can_get_no_bias(tmp_path, validation):
+    module = Net()
+    module.fc = WeightsOnly(8, 3, bias=False)
+    callback = AdjustCallback(lh.rules.Shift(1.0), counts=COUNTS)
+    if validation is None:
+        with pytest.raises(lh.LevelheadError, match="give fit a validation loader"):
+            fit(module, tmp_path, callback, validation=None)
+        return
+    fit(module, tmp_path, callback)
+    after = logits_of(module)
+    callback.adjusted.restore()
+    before = logits_of(module)
+    reach = module.body(EVAL.tensors[0]).detach().numpy() @ callback.adjusted.along.direction
+    offsets = np.log(max(COUNTS) / np.array(COUNTS))
+    assert np.allclose(after, before.numpy() + np.outer(reach, offsets), atol=1e-4)
+
+
 def test_head_without_a_bias_takes_offsets_into_its_weights_and_loads_as_ever(tmp_path, capfd):
     module, callback = Net(bias=False), AdjustCallback(anyway=True)
     trainer = fit(module, tmp_path, callback, epochs=4)

@@ -208,6 +208,29 @@ def test_llama_takes_offsets_into_the_weights_of_its_score_and_loads_as_ever(tmp
     assert "no bias" in (tmp_path / "README.md").read_text()
 
 
+def test_llama_takes_given_offsets_into_the_weights_of_its_score(tmp_path):
+    shift = lh.rules.Shift(1.0)
+    model, callback = texts.llama(), AdjustCallback(shift, counts=texts.COUNTS)
+    trainer(model, tmp_path, callback, num_train_epochs=2).train()
+    assert model.score.bias is None
+    after, _ = texts.logits_of(model)
+    callback.adjusted.restore()
+    before, _ = texts.logits_of(model)
+    reach = texts.features_of(model).numpy() @ callback.adjusted.along.direction
+    offsets = np.log(max(texts.COUNTS) / np.array(texts.COUNTS))
+    assert np.allclose(after, before.numpy() + np.outer(reach, offsets), atol=1e-4)
+    # A choice that only multiplies needs no evaluation; one that adds is refused without, in time.
+    scaled = AdjustCallback(lh.rules.Rescale(0.5), counts=texts.COUNTS)
+    trainer(texts.llama(), tmp_path, scaled, eval_strategy="no", num_train_epochs=1).train()
+    assert scaled.adjusted.rule == "rescale"
+    run = trainer(texts.llama(), tmp_path, callback, eval_strategy="no")
+    with pytest.raises(lh.LevelheadError, match="cannot give score a bias") as refused:
+        run.train()
+    assert "eval_dataset" in str(refused.value)
+    assert "pass features" not in str(refused.value)
+    assert run.state.global_step == 0
+
+
 def test_adapter_of_a_llama_takes_offsets_into_its_score_and_loads_as_ever(tmp_path):
     from peft import LoraConfig, PeftModel, get_peft_model
 
@@ -241,6 +264,12 @@ def test_head_without_a_bias_is_scaled_where_no_direction_of_its_inputs_is_one(t
     with pytest.warns(lh.warnings.LevelheadWarning, match="no direction in them is 1"):
         trainer(model, tmp_path, asked, num_train_epochs=1).train()
     assert asked.adjusted is None
+    callback.adjusted.restore()
+    by_rule = AdjustCallback(lh.rules.Shift(1.0), counts=texts.COUNTS)
+    with pytest.warns(lh.warnings.LevelheadWarning, match=r"stays as it was trained.*no direction"):
+        trainer(model, tmp_path, by_rule, num_train_epochs=1).train()
+    assert by_rule.adjusted is None
+    assert "no direction" in by_rule.verdict
 
 
 def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_step(tmp_path):

@@ -315,13 +315,14 @@ def check_adjust(
     chosen = read_choice(tuned)
     place = _head_of(model, layer, None, chosen.classes(counts))
     check_fits(place, chosen)
-    if chosen.adds:
-        for path in place.without_bias():
-            place.check_takes_bias(path)
     rows = place.facts.sizes[0]
     class_counts = chosen.counts(counts, rows, place.facts.names)
     any_head = Head(np.ones((rows, 1)))
     chosen.adjustment([any_head], class_counts)  # refuses a rule without a strength
+    # Last, as a caller who has features by then goes on after this one.
+    if chosen.adds:
+        for path in place.without_bias():
+            place.check_takes_bias(path)
 
 
 def rescale_(

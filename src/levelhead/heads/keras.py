@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.head import Head
 from ..support.arrays import to_numpy
-from ..support.errors import LevelheadError
+from ..support.errors import Advice, LevelheadError
 from .candidates import NOT_ADDED, TUNE_SCALES, Example, LayerChoice
 from .in_memory import InMemory
 from .keras_find import (
@@ -185,7 +185,9 @@ class KerasModel(InMemory[KerasLayer]):
     def check_takes_bias(self, key: str) -> None:
         needs = f"cannot give {key} a bias, which this needs"
         reason = "a Keras layer without one is built so"
-        raise LevelheadError(f"{needs}: {reason}; {TUNE_SCALES}, or build it with use_bias=True")
+        instead = f"{TUNE_SCALES}, or build it with use_bias=True"
+        advice = Advice("features", None, "of held-out samples to put offsets into the kernel")
+        raise LevelheadError(f"{needs}: {reason}; {instead}", advice=advice)
 
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
         undo = []

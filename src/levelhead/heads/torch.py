@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..core.class_names import names_in_config
 from ..core.head import Head
-from ..support.errors import LevelheadError
+from ..support.errors import Advice, LevelheadError
 from .candidates import TUNE_SCALES, Example, LayerChoice
 from .in_memory import InMemory
 from .notes import Note, leave_note, notes_in_configs, notes_in_files
@@ -156,8 +156,9 @@ class TorchModel(InMemory[Editable]):
         reason = self._why_no_bias(key)
         if reason is not None:
             needs = f"cannot give {key or 'the layer'} a bias, which this needs: {reason}"
-            instead = "pass the head's inputs (lh.collect(model, loader, features=True).features)"
-            raise LevelheadError(f"{needs}; {instead}, or {TUNE_SCALES}")
+            collected = "(lh.collect(model, loader, features=True).features)"
+            advice = Advice("features", None, f"{collected} to put offsets into the weights")
+            raise LevelheadError(f"{needs}; {TUNE_SCALES}", advice=advice)
 
     def _why_no_bias(self, key: str) -> str | None:
         """Return why a layer cannot get a bias, or None: it would be lost in saving, or is not added."""

@@ -10,7 +10,8 @@ A trainer's own callback, of Lightning or transformers, calls in this order:
 5. `_finish`, in one process: the line on stderr, and the page.
 
 A head without a bias takes offsets into its weights (`heads.along`), which needs what it takes of the evaluation:
-step 3 collects that, too.
+step 3 collects that, too. A choice that was made before (`by`) needs steps 1, 2 and 4, and step 3 only where it adds
+something to a head that has no bias and can get none.
 """
 
 import sys
@@ -30,19 +31,19 @@ from ..core.rules import Rule, default_rule, find_rule
 from ..core.tune import tune
 from ..core.tuned import Tuned
 from ..heads.adjusted import Adjusted
-from ..heads.apply import adjust_, check_adjust
+from ..heads.apply import adjust_
 from ..heads.collect import Batch, BatchScores, collect
 from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import unwrap
 from ..support.arrays import to_numpy
 from ..support.errors import LevelheadError
 from ..support.warnings import LevelheadWarning, warn
+from ._given_choice import Choice, check_given
 from ._trackers import Outcome, outcome_of
 from ._training_labels import count_training_labels
 
 Gather = Callable[[Tensor], Tensor]  # joins what all processes have
 Loader = Iterable[Batch]
-By = Tuned | Rule | str | Path  # what was tuned before, its file, or a rule with a strength
 
 
 class BaseAdjustCallback:
@@ -55,12 +56,13 @@ class BaseAdjustCallback:
     _counts: np.ndarray | None = None  # [K], known when a training has started
     _likely: int | None = None  # K, as far as counts or labels tell it
     _features: Tensor | None = None  # [N, d], what a head without a bias takes of the evaluation
+    _needs_features: bool = False  # whether `by` adds to a head that has no bias and can get none
     # The parameters that were written to, each with torch's count of how often that was done.
     _written: tuple[tuple[nn.Parameter, int], ...] = ()
 
     def __init__(
         self,
-        by: By | None = None,
+        by: Choice | None = None,
         *,
         counts: Counts | None = None,
         layer: str | None = None,
@@ -84,8 +86,24 @@ class BaseAdjustCallback:
         """Whether it is tuned on the evaluation of the training."""
         return self.by is None
 
-    def _check(self, model: nn.Module, training: object = None) -> None:
-        """Refuse early what `_apply` would refuse after training; `training` is its loader."""
+    @property
+    def _needs_evaluation(self) -> bool:
+        """Whether the model is to be run on the evaluation when training has ended."""
+        return self._tunes or self._needs_features
+
+    def _check(self, model: nn.Module, training: object, *, no_evaluation: str | None) -> None:
+        """Refuse early what `_choose` or `_apply` would refuse after training.
+
+        Args:
+            model: to be trained.
+            training: the loader of the training, whose labels are counted.
+            no_evaluation: what the user can do to have an evaluation; None if there is one.
+        """
+        if self._tunes and no_evaluation is not None:
+            reason = f"tuning on the evaluation needs one: {no_evaluation}"
+            raise LevelheadError(reason, parameter="by")
+        self._features = None
+        self._needs_features = False
         # A lazy layer makes its weight in the first step: only then can the head be found.
         lazy = nn.parameter.UninitializedParameter
         if any(isinstance(parameter, lazy) for parameter in model.parameters()):
@@ -93,7 +111,9 @@ class BaseAdjustCallback:
         if self.by is None:
             self._count(model, training)
         else:
-            check_adjust(model, self.by, self._given_counts, layer=self.layer)
+            self._needs_features = check_given(
+                model, self.by, self._given_counts, layer=self.layer, no_evaluation=no_evaluation
+            )
 
     def _count(self, model: nn.Module, training: object) -> None:
         """Check the head, and know the counts: as given, or from the labels trained on.
@@ -127,7 +147,9 @@ class BaseAdjustCallback:
         gather: Gather | None = None,
         gather_all: Gather | None = None,
     ) -> None:
-        """Tune on the evaluation. What goes wrong is a warning, so that the training is not lost.
+        """Tune on the evaluation, or collect what `by` needs of it. What goes wrong is a warning.
+
+        An error would lose the training, which has just ended and may not be saved yet.
 
         Args:
             model: as it was trained.
@@ -139,13 +161,19 @@ class BaseAdjustCallback:
         self.tuned = None
         self.verdict = None
         try:
+            if not self._tunes:
+                self._collect(model, loader(), gather, gather_all, features=True)
+                return
             if self._likely is None:  # a lazy layer had yet to make its weight
                 self._count(model, training)
             self.tuned = self._tune(model, loader, gather, gather_all)
         except Exception as error:
-            stays = "the head stays as it was trained, as tuning on the evaluation failed"
-            self.verdict = f"{stays}: {error}"
-            warn(self.verdict, LevelheadWarning)
+            self._leave_as_trained("tuning on the evaluation failed", error)
+
+    def _leave_as_trained(self, reason: str, error: Exception) -> None:
+        """Warn that the head is not adjusted."""
+        self.verdict = f"the head stays as it was trained, as {reason}: {error}"
+        warn(self.verdict, LevelheadWarning)
 
     def _tune(
         self,
@@ -229,8 +257,7 @@ class BaseAdjustCallback:
     def _apply(self, model: nn.Module) -> Outcome | None:
         """Adjust the head, unless it was tuned on the evaluation and no gain was seen there."""
         if self.by is not None:
-            self.adjusted = adjust_(model, self.by, self._given_counts, layer=self.layer)
-            self._written = _parameters_written(model, self.adjusted.layers)
+            self._apply_given(model, self.by)
             return None
         if self.tuned is None:  # tuning failed, and a warning has said so
             return None
@@ -242,6 +269,25 @@ class BaseAdjustCallback:
         outcome = outcome_of(self.tuned, self.adjusted, self._samples, title)
         self.verdict = outcome.text
         return outcome
+
+    def _apply_given(self, model: nn.Module, by: Choice) -> None:
+        """Adjust the head by a choice that was made before."""
+        features = self._features
+        if (
+            self._needs_features and features is None
+        ):  # collecting failed, and a warning has said so
+            return
+        try:
+            self.adjusted = adjust_(
+                model, by, self._given_counts, layer=self.layer, features=features
+            )
+        except LevelheadError as error:
+            # What the head takes is known only now: perhaps no direction in it is 1.
+            if error.parameter != "features":
+                raise
+            self._leave_as_trained("it takes no offsets", error)
+            return
+        self._written = _parameters_written(model, self.adjusted.layers)
 
     def _finish(self, outcome: Outcome) -> None:
         """Say what was done, and write the page where one was asked for."""

@@ -10,7 +10,6 @@ and start the next fit from the head as it was trained.
 import sys
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,10 +33,11 @@ with naming_what_is_missing():
     from keras.callbacks import Callback
 
     from ..heads.adjusted import Adjusted
-    from ..heads.apply import adjust_, check_adjust
+    from ..heads.apply import adjust_
     from ..heads.candidates import Example
     from ..heads.keras import KerasModel, normalize_columns
     from ..heads.keras_find import KerasLayer
+    from ._given_choice import Choice, check_given
 
 Logs: TypeAlias = Mapping[str, float] | None  # numbers of an epoch or a step, which Keras passes
 KerasInputs: TypeAlias = Any  # what `model.predict` takes: an array, a list of them, a data set
@@ -112,7 +112,9 @@ class AdjustCallback(Callback):
             a rule with a strength, such as ``lh.rules.Rescale(0.5)``, which needs counts. None, to
             tune on `validation`.
         validation: (x, y), held-out samples as `model.predict` takes them and their classes [N]; what
-            is tuned on them is applied if it is worthwhile, and a line on stderr says so.
+            is tuned on them is applied if it is worthwhile, and a line on stderr says so. Beside `by`,
+            (x, None) where something is added to a head without a bias: x shows which direction of
+            what the head takes is always near 1, and offsets go into the kernel along it.
         counts: training samples of each class.
         layer: name of the head, if it is not found or not unique.
         rule: to tune, as in `levelhead.tune`; `offsets`, which a head without a bias takes into its
@@ -128,9 +130,9 @@ class AdjustCallback(Callback):
 
     def __init__(
         self,
-        by: Tuned | Rule | str | Path | None = None,
+        by: Choice | None = None,
         *,
-        validation: tuple[KerasInputs, ArrayLike] | None = None,
+        validation: tuple[KerasInputs, ArrayLike | None] | None = None,
         counts: Counts | None = None,
         layer: str | None = None,
         rule: str | Rule | None = None,
@@ -138,7 +140,7 @@ class AdjustCallback(Callback):
         anyway: bool = False,
     ) -> None:
         super().__init__()
-        if (by is None) == (validation is None):
+        if by is None and validation is None:
             either = "what was tuned, a rule with a strength, or validation data to tune on"
             raise LevelheadError(f"expected one of these: {either}", parameter="by")
         self.by = by
@@ -151,6 +153,7 @@ class AdjustCallback(Callback):
         self.adjusted: Adjusted | None = None
         self.tuned: Tuned | None = None
         self.verdict: str | None = None
+        self._needs_features = False  # whether `by` adds to a head without a bias
         self._features: np.ndarray | None = None  # [N, d], what a head without a bias takes
         self._written: list[str] = []  # the states of the head after it was adjusted
 
@@ -163,24 +166,52 @@ class AdjustCallback(Callback):
         if self.by is None:
             self._layers()  # raises if there is no head to be found
         else:
-            check_adjust(self.model, self.by, self.counts, layer=self.layer)
+            self._check_given(self.by)
 
     def on_train_end(self, logs: Logs = None) -> None:
         if self.by is not None:
-            self.adjusted = adjust_(self.model, self.by, self.counts, layer=self.layer)
+            self._adjust_by(self.by)
         else:
             self._tune_and_adjust()
         if self.adjusted is not None:
             self._written = self._states()
+
+    def _check_given(self, by: Choice) -> None:
+        """Check a choice that was made before, and that validation data are given exactly if it needs them."""
+        no_evaluation = None
+        if self.validation is None:
+            no_evaluation = (
+                "pass validation=(x, None), held-out samples as model.predict takes them"
+            )
+        self._needs_features = check_given(
+            self.model, by, self.counts, layer=self.layer, no_evaluation=no_evaluation
+        )
+        if self._needs_features:
+            self._until_head()  # raises if the graph does not lead to the head
+        elif self.validation is not None:
+            used = "used beside by only where something is added to a head without a bias"
+            raise LevelheadError(f"{used}; leave it out", parameter="validation")
+
+    def _adjust_by(self, by: Choice) -> None:
+        """Adjust by a choice that was made before; where that fails for what the head takes, it is a warning."""
+        try:
+            features = None
+            if self._needs_features and self.validation is not None:
+                features = self._head_inputs(self.validation[0])
+            self.adjusted = adjust_(
+                self.model, by, self.counts, layer=self.layer, features=features
+            )
+        except LevelheadError as error:
+            if error.parameter != "features":
+                raise
+            self._leave_as_trained("it takes no offsets", error)
 
     def _tune_and_adjust(self) -> None:
         """Tune on the validation data. What goes wrong is a warning: the training is not lost."""
         try:
             self.tuned = self._tune()
         except Exception as error:
-            stays = "the head stays as it was trained, as tuning on the validation data failed"
-            self.verdict = f"{stays}: {error}"
-            warn(self.verdict, LevelheadWarning)
+            self._leave_as_trained("tuning on the validation data failed", error)
             return
         done = "not applied, as no gain was seen: the head stays as it was trained"
         if self.anyway or self.tuned.worthwhile is not False:
@@ -190,10 +221,17 @@ class AdjustCallback(Callback):
         self.verdict = f"levelhead: {self.tuned}; {done}"
         print(self.verdict, file=sys.stderr)
 
+    def _leave_as_trained(self, reason: str, error: Exception) -> None:
+        """Warn that the head is not adjusted."""
+        self.verdict = f"the head stays as it was trained, as {reason}: {error}"
+        warn(self.verdict, LevelheadWarning)
+
     def _tune(self) -> Tuned:
         """Tune on what the model gives of the validation data: logits, or probabilities."""
         assert self.validation is not None
         x, labels = self.validation
+        if labels is None:
+            raise LevelheadError("expected (x, y), got no labels y", parameter="validation")
         scores, kind = _outputs_of(self.model, x)
         tune_by = partial(tune, scores, labels, self.counts, metric=self.metric, kind=kind)
         layers = list(self._layers().values())
@@ -206,7 +244,7 @@ class AdjustCallback(Callback):
             return tune_by(rule=rule)
         # Offsets go into the weights, if what the head takes is known and has a direction that is 1.
         try:
-            self._features = self._head_inputs(layers, x)
+            self._features = self._head_inputs(x)
             return tune_by(rule=rule, features=self._features)
         except LevelheadError as error:
             if self.rule is not None or error.parameter != "features":
@@ -216,16 +254,19 @@ class AdjustCallback(Callback):
             warn(f"{scaled}: {error}", LevelheadWarning)
         return tune_by(rule=default_rule(takes_bias=False))
 
-    def _head_inputs(self, layers: list[KerasLayer], x: KerasInputs) -> np.ndarray:
+    def _head_inputs(self, x: KerasInputs) -> np.ndarray:
         """Return what the head takes of samples, [N, d]; raise where the graph of the model does not lead to it."""
+        return np.asarray(self._until_head().predict(x, verbose=0))  # type: ignore[call-arg]
+
+    def _until_head(self) -> Model:
+        """Return the model up to its head, which gives what the head takes."""
         try:
-            (head,) = layers
-            until_head = Model(self.model.inputs, head.input)  # type: ignore[union-attr]
+            (head,) = self._layers().values()
+            return Model(self.model.inputs, head.input)  # type: ignore[union-attr]
         except (AttributeError, ValueError):
             # Several layers feed the output, the model has no graph, or the layer is in an inner one.
             reason = "the graph of the model does not lead to what its head takes"
             raise LevelheadError(reason, parameter="features") from None
-        return np.asarray(until_head.predict(x, verbose=0))  # type: ignore[call-arg]
 
     def _layers(self) -> dict[str, KerasLayer]:
         return dict(KerasModel(self.model).find(layer=self.layer))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from ..heads.collect import check_held_out
 from ..heads.notes import done_text
-from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.warnings import LevelheadWarning, warn
 
@@ -92,14 +91,14 @@ class AdjustCallback(BaseAdjustCallback, Callback):
             self.tuned = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._tunes and not trainer.enable_validation:
-            needed = "give fit a validation loader, and the module a validation_step"
-            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="by")
-        self._check(pl_module, trainer.train_dataloader)
+        no_evaluation = None
+        if not trainer.enable_validation:
+            no_evaluation = "give fit a validation loader, and the module a validation_step"
+        self._check(pl_module, trainer.train_dataloader, no_evaluation=no_evaluation)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Here the module is on its device; it is adjusted later, after the last checkpoint.
-        if not self._tunes:
+        if not self._needs_evaluation:
             return
         with trainer.precision_plugin.forward_context():
             self._choose(

@@ -13,7 +13,6 @@ from typing import cast
 
 from .._version import __version__
 from ..support import atomic
-from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 
 with naming_what_is_missing():
@@ -98,12 +97,14 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         self._restore()
         self.tuned = None
         drop_note(unwrap(model))  # of an earlier adjustment: the head is trained on
-        if self._tunes and args.eval_strategy == "no":
-            needed = "give the Trainer an eval_dataset, and set eval_strategy to 'epoch' or 'steps'"
-            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="by")
+        no_evaluation = None
+        if args.eval_strategy == "no":
+            no_evaluation = (
+                "give the Trainer an eval_dataset, and set eval_strategy to 'epoch' or 'steps'"
+            )
         self._evaluated = {}
         self._trackers = Trackers()
-        self._check(model, train_dataloader)
+        self._check(model, train_dataloader, no_evaluation=no_evaluation)
 
     def on_evaluate(self, *_: object, eval_dataloader: object = None, **__: object) -> None:
         self._evaluated = getattr(self, "_evaluated", {})
@@ -124,7 +125,7 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         eval_dataloader: Loader = (),
         **__: object,
     ) -> None:
-        if self._tunes:
+        if self._needs_evaluation:
             # The Trainer knows its last loader alone: it is repeated, so that several are refused.
             loaders = [eval_dataloader] * len(self._evaluated)
             self._choose(model, train_dataloader, lambda: one_loader(loaders), gather=_gather_batch)
