@@ -1,9 +1,17 @@
-"""A checkpoint of torch, opened as torch's `weights_only` does: no code of it is run, and no numbers are read.
+"""A checkpoint of torch, opened as torch's `weights_only` does, without its numbers.
 
-The file is a zip: a pickle of dicts, lists and tensors, and a record for each storage of numbers.
-`load_checkpoint` has torch unpickle it onto the device `meta`, which holds no numbers, and returns
-with it which record each storage is: that is where the numbers of a tensor lie. Classes that are no
-tensors become stand-ins (checkpoint_data.py).
+The file is a zip, as torch writes it since 1.6:
+
+    NAME/data.pkl       a pickle of dicts, lists and tensors; a tensor names its storage
+    NAME/data/0, 1...   a record for each storage of numbers, stored as it is
+    NAME/byteorder      "little", of later versions
+    NAME/version
+
+`open_checkpoint` opens the zip and refuses what may hold code. `load_checkpoint` has torch unpickle
+it onto the device `meta`, which holds no numbers, and returns with it which record each storage is:
+that is where the numbers of a tensor lie. So no code of the file is run, and a checkpoint of
+gigabytes takes no more memory than its names. Classes that are no tensors become stand-ins
+(checkpoint_data.py).
 """
 
 from __future__ import annotations
@@ -29,7 +37,7 @@ OLD_TORCH = bytes.fromhex("80028a0a6cfc9c46f9206aa850192e")
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint holds."""
+    """What a checkpoint holds: its content as torch would return it, and where the numbers are."""
 
     content: object  # dicts, lists and tensors on `meta`
     # The record of each storage, by the number that torch keeps in a storage as `_checkpoint_offset`.
@@ -37,7 +45,12 @@ class Checkpoint(NamedTuple):
 
 
 def open_checkpoint(path: Path) -> Archive:
-    """Open the zip that a checkpoint is; refuse what is older, or holds code."""
+    """Open the zip that a checkpoint is; refuse what is older, or holds code.
+
+    Raises:
+        LevelheadError: it is no zip, a plain pickle, torch's format before 1.6, or an archive of
+            TorchScript or torch.export; the message says what to save instead.
+    """
     try:
         archive = Archive(path)
     except BadZipFile as error:
@@ -52,6 +65,7 @@ def open_checkpoint(path: Path) -> Archive:
         if beginning[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
             reason = "a pickle, which may hold code"
         raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}") from None
+    # TorchScript keeps its code beside the weights, and torch.export a model.json.
     for name in archive.by_name:
         if name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name:
             instead = f"{HOW_TO_SAVE}, or adjust the model before converting it"
@@ -62,7 +76,19 @@ def open_checkpoint(path: Path) -> Archive:
 
 
 def load_checkpoint(archive: Archive) -> Checkpoint:
-    """Return what torch would load from a checkpoint, without its numbers."""
+    """Return what torch would load from a checkpoint, without its numbers.
+
+    `check_pickle` looks at the pickle before torch does: `weights_only` runs no code of a file, but
+    builds whatever it says, which may overflow the stack or take all memory.
+
+    Args:
+        archive: as `open_checkpoint` returned it.
+
+    Raises:
+        LevelheadError: the pickle needs a class that `weights_only` does not open, is damaged, of a
+            big-endian machine, or holds quantized tensors.
+        ImportError: torch is not installed; the message says how it is.
+    """
     path = archive.path
     with naming_what_is_missing(f"reading {path.suffix}"):
         import torch
@@ -77,6 +103,7 @@ def load_checkpoint(archive: Archive) -> Checkpoint:
         raise LevelheadError(
             f"{path}: cut short, or not a state dict ({error}); {HOW_TO_SAVE}"
         ) from None
+    # Which of the two ways: from 2.11 on, torch says where the numbers of a storage begin.
     load = _load_pickle
     if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11):
         load = _load_skeleton
@@ -107,10 +134,12 @@ def load_checkpoint(archive: Archive) -> Checkpoint:
 
 
 def _load_skeleton(archive: Archive, pickled: bytes) -> Checkpoint:
-    """Return what torch, from 2.11 on, loads from the archive with empty storages, and the record of each.
+    """Return what torch, from 2.11 on, loads from the archive, with empty storages.
 
-    torch then keeps in each storage where its numbers begin in the file. So it gets a zip with the
-    same pickle and records without numbers, whose begins are told apart.
+    torch then keeps in each storage where its numbers begin in the file (`_checkpoint_offset`). So
+    it gets a zip with the same pickle and records without numbers, whose begins are told apart.
+    Nothing else is given to it: a compressed record, or one that is called as torch would not,
+    never reaches its own reader of zips.
     """
     import torch
 
@@ -133,7 +162,11 @@ def _load_skeleton(archive: Archive, pickled: bytes) -> Checkpoint:
 def _load_pickle(archive: Archive, pickled: bytes) -> Checkpoint:
     """Return the same with an older torch, which does not say where storages lie.
 
-    Its unpickler asks for each storage by the name of its record, so that the answer can keep it.
+    Its unpickler asks for each storage by the name of its record, so that the answer can keep it:
+    as `_checkpoint_offset`, the offset of the record's header, where later versions have that of
+    the data.
+
+    These are private parts of torch, which stay as they are in versions that are out.
     """
     import torch
     from torch._utils import _sparse_tensors_to_validate

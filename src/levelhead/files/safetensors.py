@@ -1,8 +1,16 @@
-"""Heads in safetensors files, single or sharded, of any size: only the head's bytes and the metadata change.
+"""Heads in safetensors files, single or sharded: only the head and the metadata change.
 
-A file is 8 bytes of length, a header in JSON that says where each tensor lies, and the numbers. The
-note of an adjustment goes into `__metadata__` of the header; since offsets count from its end, the
-tensors need no other entry. A sharded model is an index that lists its shards; that stays as it is.
+    8 bytes, little-endian: the length of the header
+    the header: {"__metadata__": {text: text}, tensor: {"dtype", "shape", "data_offsets"}, ...}
+    the numbers
+
+io/safetensors_file.py reads the header, after the format's own library found it sound. The head is
+found among the tensors by name and shape (find.py). The note of an adjustment goes into
+`__metadata__`; since offsets count from the header's end, the tensors need no other entry when the
+header becomes longer. A sharded model is an index that lists its shards; that stays as it is, as
+names, shapes and sizes of all tensors do.
+
+Reference: https://github.com/huggingface/safetensors#format
 """
 
 import json
@@ -25,13 +33,25 @@ from .spans import Span
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether a path means a folder of files: the folder itself, or the index in it."""
+    """Return whether a path means a folder of files: the folder itself, or the index in it.
+
+    The same as the line of the table says (`Format.is_folder`).
+    """
     return path.is_dir() or path.name.endswith(SHARD_INDEX)
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
-    """Find the head in a `.safetensors` file, an index of shards, or a folder that holds one of the two."""
+    """Find the head in a `.safetensors` file, an index of shards, or a folder with one of the two.
+
+    Args:
+        path, named, classes: as in `FindHead`.
+
+    Raises:
+        LevelheadError: also if two shards have a tensor of the same name: which of them is loaded
+            depends on who loads them.
+    """
     files = _files(path)
+    # What each file is now, before anything of it is read.
     stamps = {file: check_regular_file(file, "a safetensors model") for file in files}
     headers = _read(path)
     spans = {}
@@ -49,7 +69,15 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 
 
 def _files(path: Path) -> tuple[Path, ...]:
-    """Return the model's own files: the one given or, of a folder, its index and shards or its only safetensors."""
+    """Return the model's own files: the one given or, of a folder, its index and shards.
+
+    A folder without an index has its only safetensors file.
+
+    Raises:
+        LevelheadError: a folder has no model or several, or an index is damaged, or lists files
+            elsewhere: what is in another folder is nobody's model.
+        FileNotFoundError: a shard is not there.
+    """
     if path.is_dir():
         inside = sorted(path.glob(f"*{SHARD_INDEX}")) or sorted(path.glob("*.safetensors"))
         if len(inside) != 1:
@@ -62,6 +90,7 @@ def _files(path: Path) -> tuple[Path, ...]:
         return (path,)
     check_regular_file(path, "an index of shards")
     broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+    # {"weight_map": {tensor: shard}}; anything else that the JSON may be is damage.
     with in_file(path), reported_as("not an index of shards ({})", *broken):
         weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         names = list(dict.fromkeys(map(os.fspath, weight_map.values())))
@@ -88,17 +117,22 @@ def _complete(
     note: Note | None,
     names: Mapping[Path, str],
 ) -> list[Edit]:
-    """Return the edits of a file that changes, with the note in its metadata; all other text of its header stays.
+    """Return the edits of a file that changes, with the note in its metadata.
+
+    All other text of the header stays as it is, in its order and with its spaces: whoever wrote the
+    file finds it again, and an undo gives it back to the byte.
 
     Args:
         headers: of all files of the model.
-        source, edits: the file, and what changes in its numbers.
+        source, edits: the file, and what changes in its numbers. Shards without the head have no
+            edits, and get no note.
         note: what to record; an empty one takes an earlier record out, None leaves it.
         names: of files as they will be; shards keep theirs.
     """
     if note is None or not edits:
         return edits
     header = headers[source]
+    # What others keep in the metadata, such as the framework, stays.
     others = {key: value for key, value in header.metadata.items() if key not in NOTE}
     entries = others | note_entries(note)
     metadata = '"__metadata__":' + json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
@@ -112,7 +146,11 @@ def _complete(
 
 
 def _note(headers: Mapping[Path, Header]) -> Note | None:
-    """Return the note of an earlier adjustment: in the file that the head is in."""
+    """Return the note of an earlier adjustment: in the file that the head is in.
+
+    Args:
+        headers: of all files of the model, of which at most those with the head have one.
+    """
     for file, header in headers.items():
         note = note_from(header.metadata, file)
         if note:
@@ -121,9 +159,14 @@ def _note(headers: Mapping[Path, Header]) -> Note | None:
 
 
 def _metadata_range(text: str) -> tuple[int, int]:
-    """Return where `"__metadata__": {...}` stands in a header's text; if nowhere, the empty range after its brace.
+    """Return where `"__metadata__": {...}` stands in a header's text, as (start, end).
 
-    The library found the header sound before, so that the text is an object, and the patterns match.
+    The empty range after the header's brace, if it has none. `json` parses the pieces, one key and
+    one value at a time, and says where each ends: a search for the word would also find a tensor of
+    that name, or text in the metadata.
+
+    The library found the header sound before, so that the text is an object, and the patterns
+    match.
     """
     decoder = json.JSONDecoder()
     between = re.compile(r"[\s,]*")

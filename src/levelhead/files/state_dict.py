@@ -1,7 +1,14 @@
-"""Heads in state dicts that torch saved (`.pt`, `.pth`, `.bin`, `.ckpt`), opened by `weights_only` and nothing else.
+"""Heads in state dicts that torch saved (`.pt`, `.pth`, `.bin`, `.ckpt`).
 
-checkpoint.py opens the file, without its numbers. Here the state dict is found in it, which may lie
-among other things; the bytes of each tensor; and among those the head, by name and shape.
+They are opened by torch's `weights_only` and nothing else.
+
+    open_checkpoint, load_checkpoint (checkpoint.py): the file, unpickled without its numbers
+    _state: the state dicts in it, which may lie among other things -> {key: tensor on `meta`}
+    _span: a tensor -> where its numbers lie, in the record of its storage
+    find_layers (find.py): among those, the head by name and shape
+    _check_is_alone: nothing else in the checkpoint has the same bytes
+
+zip.py then keeps checksums right, and puts the note into a record that torch does not read.
 """
 
 from __future__ import annotations
@@ -32,7 +39,11 @@ DEEPEST_CHECKPOINT = 100  # dicts and lists inside each other
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
-    """Find the head in a state dict, or in one that lies under a usual name in a checkpoint."""
+    """Find the head in a state dict, or in one that lies under a usual name in a checkpoint.
+
+    Args:
+        path, named, classes: as in `FindHead`.
+    """
     stamp = check_regular_file(path, "a state dict")
     archive = open_checkpoint(path)
     content, storages = load_checkpoint(archive)
@@ -53,7 +64,14 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 
 
 def _check_is_alone(archive: Archive, span: Span, others: Iterable[Span]) -> None:
-    """Check that a tensor of the head shares no bytes with others, and lies in a record as it is."""
+    """Check that a tensor of the head shares no bytes with others, and lies in a record as it is.
+
+    Args:
+        archive: the file.
+        span: of the head.
+        others: all tensors outside of the state dict; those in it were compared by
+            `check_not_tied`.
+    """
     for other in others:
         if overlap(span, other):
             reason = f"{span.key} is tied to {other.key}, and scaling it would change both"
@@ -65,19 +83,23 @@ def _check_is_alone(archive: Archive, span: Span, others: Iterable[Span]) -> Non
 
 
 def _is_tensor(value: object) -> TypeGuard[Tensor]:
+    """Return whether a value is a tensor, by what it has: torch need not be imported to ask."""
     return hasattr(value, "untyped_storage")
 
 
 def _state(
     content: object, path: Path, prefix: str, seen: set[int]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor of a state dict with its key, which begins with the name of a state dict in a checkpoint.
+    """Yield every tensor of a state dict with its key.
+
+    A key begins with the name of the state dict in the checkpoint, such as `model.fc.weight`: so
+    those of a model and of its moving average are told apart.
 
     Args:
         content: a state dict, or what has some.
         path: the file, for messages.
         prefix: of keys.
-        seen: the dicts that were looked at, by id.
+        seen: the dicts that were looked at, by id: a pickle may lead back to where it came from.
     """
     if not isinstance(content, Mapping):
         return
@@ -97,7 +119,10 @@ def _is_state_dict(key: object) -> bool:
 
 
 def _why_no_state(content: object) -> str:
-    """Return why no state dict was found: there is none, or it lies under a name of one's own."""
+    """Return why no state dict was found: there is none, or it lies under a name of one's own.
+
+    Only usual names are taken, as the states of an optimizer have the same shapes as the weights.
+    """
     named = []
     if isinstance(content, Mapping):
         for key, inner in content.items():
@@ -109,7 +134,11 @@ def _why_no_state(content: object) -> str:
 
 
 def _tensors_in(content: object, path: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor of a checkpoint and where it is: what is shared is there once."""
+    """Yield every tensor of a checkpoint and where it is; what is shared is there once.
+
+    Unlike `_state`, also those of optimizers, settings and lists: some of them may be the head's
+    own bytes. Not by recursion, as a pickle may be nested as deep as it likes.
+    """
     waiting = [("", content, 0)]  # key, value, how deep it lies
     seen = set()
     while waiting:
@@ -130,9 +159,18 @@ def _tensors_in(content: object, path: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: Tensor) -> Span:
-    """Return where the numbers of a tensor are: in the record of its storage, which must have the storage's size.
+    """Return where the numbers of a tensor are, in the record of its storage.
 
-    A tensor whose numbers cannot be changed in place has a dtype that says why.
+    A tensor whose numbers cannot be changed in place has a dtype that says why, such as "float32,
+    not contiguous": it is refused only if it is the head.
+
+    Args:
+        archive: the file.
+        storages: the record of each storage, by the number that torch keeps in it.
+        key, tensor: its name, and the tensor on `meta`, which has shape, strides and offset.
+
+    Raises:
+        LevelheadError: the record is not as long as the storage.
     """
     path = archive.path
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -162,7 +200,10 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: T
 
 
 def _reach(tensor: Tensor) -> int:
-    """Return how many bytes lie between the first number of a tensor and behind its last, by its strides."""
+    """Return how many bytes a tensor reaches from its first number to behind its last.
+
+    Of a view with gaps these are more than its numbers have. `overlap` goes by it.
+    """
     if not tensor.numel():
         return 0
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
