@@ -133,6 +133,17 @@ def test_a_probability_of_0_stays_the_lowest():
         assert scores.argmax(axis=1).tolist() == [0, 3]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_votes_of_zero_have_the_same_scores_as_a_tensor_and_as_an_array(dtype):
+    rng = np.random.default_rng(0)
+    votes = np.stack([rng.multinomial(10, row) for row in softmax(LOGITS)]) / 10
+    tuned = lh.tune(votes, LABELS, COUNTS, kind="probabilities")
+    assert tuned.adjustment.smoothing > 0
+    of_tensor = tuned.apply(torch.tensor(votes, dtype=dtype))
+    assert of_tensor.dtype == dtype
+    np.testing.assert_allclose(of_tensor, tuned.apply(votes), atol=1e-5)
+
+
 @given(st.integers(0, 1000))
 @settings(max_examples=20)
 def test_masked_scores_stay_the_lowest(seed):

@@ -2,7 +2,10 @@
 
 Every rule ends here. On scores (`scores`, `predict`, `narrow_scores`) the sum is done in float64. On a head
 (`head`) it is the same sum moved into the last layer: a scale multiplies a weight vector and its bias, an
-offset is added to the bias.
+offset is added to the bias. So what was measured on logits holds for the adjusted model. Nobody else multiplies
+and adds: `Tuned.apply` and `heads.apply` call this.
+
+`Fits` is what a rule returns: one adjustment for each fold, made without it, and the one on all samples.
 """
 
 from __future__ import annotations
@@ -28,14 +31,18 @@ _BLOCK = 1 << 15  # numbers that fit in the cache
 class Adjustment:
     """What is done to each class: ``score_k = scale_k logit_k + offset_k``.
 
+    A pure value: it knows neither the rule that found it nor the samples. Scales are positive, as they
+    are of every rule: a negative one would turn the order of a class's own scores around.
+
     Args:
         scale: [K] in float64; all 1 for rules that only add.
         offset: [K] in float64; all 0 for rules that only multiply.
         smoothing: what is added to probabilities before their logarithm; 0 for logits.
         bias: whether the bias of a head is scaled with its weight vector, or kept.
 
-    >>> Adjustment.scaling([1.0, 2.0]).scores(np.array([[3.0, 2.0]]))
-    array([[3., 4.]])
+    >>> adjustment = Adjustment(scale=np.array([1.0, 2.0]), offset=np.array([0.5, 0.0]))
+    >>> adjustment.scores(np.array([[3.0, 2.0]])), adjustment.predict(np.array([[3.0, 2.0]]))
+    (array([[3.5, 4. ]]), array([1]))
     """
 
     scale: np.ndarray
@@ -80,6 +87,10 @@ class Adjustment:
 
         With `reach` [N], row i gets ``reach_i offset_k`` instead of the whole offset, as it does in
         a head without a bias (`constant_direction.py`).
+
+        Args:
+            logits: [..., K] in any floating type; with a smoothing, logarithms of probabilities.
+            reach: [N], for logits [N, K]; None for the whole offset.
         """
         wide, _ = smooth_votes(logits.astype(np.float64), self.smoothing)
         added = self.offset
@@ -95,6 +106,7 @@ class Adjustment:
             logits: [N, K], an array, or a tensor on any device.
             reach: [N], how much of its offset each row gets, as in `scores`; all of it if None.
         """
+        # On a GPU nothing but the classes is copied to the host.
         if is_torch(logits) and logits.is_cuda and reach is None:
             return to_numpy(self.narrow_scores(logits).argmax(1))
         logits = to_numpy(logits)
@@ -108,16 +120,22 @@ class Adjustment:
     def narrow_scores(self, logits: Array) -> Array:
         """Return the scores in the precision of the logits, float32 at least, within its range.
 
+        The sum is done in float64 and rounded once. What does not fit into float32 becomes its largest
+        or lowest number, and not an infinity, which no later sum could use.
+
         Args:
-            logits: [..., K], an array or a tensor.
+            logits: [..., K], an array or a tensor; with a smoothing, logarithms of probabilities.
+
+        Returns:
+            The same shape, of the same library and on the same device.
         """
         narrow_type = np.float32
         if logits.itemsize > 4:
             narrow_type = np.float64
         limits = np.finfo(narrow_type)
         if is_torch(logits):
-            wide = logits.double() * like(self.scale, logits.double())
-            wide = wide + like(self.offset, wide)
+            smoothed, _ = smooth_votes(logits.double(), self.smoothing)
+            wide = smoothed * like(self.scale, smoothed) + like(self.offset, smoothed)
             return narrow(wide.clamp(float(limits.min), float(limits.max)), widen(logits))
         adjusted = np.empty(logits.shape, narrow_type)
         # Of a single row [K], both are views [1, K].
@@ -133,6 +151,10 @@ class Adjustment:
 
         Of two classes that share one logit z, scores are (0, z): a head [1, d] takes what is added
         to the second class less what is added to the first.
+
+        Raises:
+            LevelheadError: a scale for a single logit. Its decision is its sign, which no positive
+                factor moves.
         """
         if rows != 1 or self.classes != 2:
             return self
@@ -144,7 +166,14 @@ class Adjustment:
         return replace(self, scale=np.ones(1), offset=self.offset[1:] - self.offset[:1])
 
     def head(self, head: Head) -> Head:
-        """Return a head whose logits are the scores of this one's; it gets a bias if one is needed."""
+        """Return a head whose logits are the scores of this one's; it gets a bias if one is needed.
+
+        ``w_k <- scale_k w_k`` and ``b_k <- scale_k b_k + offset_k``, or ``b_k + offset_k`` where `bias` is
+        `keep`. Type and device stay.
+
+        Raises:
+            LevelheadError: numbers that are not finite, before or after; a scale of 0.
+        """
         by = self.for_rows(head.classes)
         if by.multiplies:
             head = scale_head(head, by.scale, bias=self.bias)
@@ -163,6 +192,8 @@ class Adjustment:
 
     def inverse(self) -> Adjustment:
         """Return what takes the scores back: ``logit_k = score_k / scale_k - offset_k / scale_k``.
+
+        To rounding: a file is undone by the bytes that were kept of it, not by this.
 
         >>> Adjustment(np.array([2.0]), np.array([1.0])).inverse().scores(np.array([[7.0]]))
         array([[3.]])
@@ -183,9 +214,13 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
 
     Args:
         head: weight [K, d] and, where there is one, bias [K].
-        by: [K]; raises LevelheadError if one is 0, or if a product does not fit into the head's type.
+        by: [K], the factors.
         bias: `scale`, as the weight of a constant feature, so that logits are multiplied, too; or
             `keep`.
+
+    Raises:
+        LevelheadError: a factor of 0, or a product that does not fit into the head's type, as of
+            float16, whose largest number is 65504.
     """
     head.checked()
     vanished = np.flatnonzero(np.asarray(by) == 0)

@@ -3,6 +3,9 @@
 A rule adds to logits. Of probabilities, the logarithm is such a score: the softmax of ``log p + offset``
 is ``p exp(offset)``, scaled to sum to 1. Of several labels per sample, which do not compete, it is
 ``log p / (1 - p)``, whose sigmoid is p.
+
+`Given.samples` smooths what a rule is fitted on, and keeps by how much; `Tuned.apply` takes logarithms in the
+same way and smooths by the same number, so that the scores of new samples are of the kind that was tuned on.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ def log_of_probabilities(values: Array) -> Array:
 
     Args:
         values: [..., K] in any floating type, an array or a tensor.
+
+    Raises:
+        LevelheadError: a number below 0 or above 1 (but for rounding), such as logits or percentages.
     """
     _refuse_others(values)
     if is_torch(values):
@@ -34,6 +40,9 @@ def log_of_probabilities(values: Array) -> Array:
 def logit_of_probabilities(values: Array) -> Array:
     """Return ``log p / (1 - p)`` in float64, where 0 and 1 are 2^-53 and 1 - 2^-53.
 
+    So both ends are finite, about -36.7 and 36.7: no offset of a usual size turns a label around that the
+    model is certain of.
+
     >>> logit_of_probabilities(np.array([0.5, 0.75])).round(3)
     array([0.   , 1.099])
     """
@@ -45,14 +54,15 @@ def logit_of_probabilities(values: Array) -> Array:
     return np.log(inside) - np.log1p(-inside)
 
 
-def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
+def smooth_votes(logs: Array, smoothing: float | None = None) -> tuple[Array, float]:
     """Return ``log(p + smoothing)`` of logarithms of probabilities, and the smoothing.
 
     Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no
-    offset can use.
+    offset can use: a class without a vote would stay without a sample. Smoothed, it is as if each class
+    had one vote more.
 
     Args:
-        logs: [..., K], logarithms of probabilities.
+        logs: [..., K], logarithms of probabilities, an array or, where the smoothing is given, a tensor.
         smoothing: what is added to probabilities. If None, it is the least positive probability, at
             least 0.0001, if there are zeros, and 0 otherwise.
 
@@ -67,11 +77,13 @@ def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.n
         smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min())))
     if smoothing == 0:
         return logs, 0.0
+    if is_torch(logs):
+        return logs.logaddexp(logs.new_tensor(np.log(smoothing))), smoothing
     return np.logaddexp(logs, np.log(smoothing)), smoothing
 
 
 def _refuse_others(values: Array) -> None:
-    """Raise LevelheadError unless all values can be probabilities."""
+    """Raise LevelheadError unless all values can be probabilities; the message shows the worst of them."""
     negative = bool((values < 0).any())
     if not negative and not bool((values > LARGEST_PROBABILITY).any()):
         return
