@@ -1,4 +1,9 @@
-"""Checks of what users give to a rule: numbers for each class, a range of strengths, a target."""
+"""Checks of what users give to a rule: numbers for each class, a range of strengths, a target.
+
+Each takes a value in the forms that people have it in, returns it as floats, and raises a LevelheadError that
+names the parameter, what was expected, what came and of which class. They are called where a value enters
+(`tune`, `Goal.on`, the constructors of rules); after that it is an array, and nobody asks again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,8 @@ def check_range(range: Sequence[float], *, holds_zero: bool = False) -> tuple[fl
 
     Args:
         range: from and to, two finite numbers that ascend.
-        holds_zero: whether it must contain 0, the model as it is.
+        holds_zero: whether it must contain 0, the model as it is: a choice that cannot be "leave it"
+            would always change something.
 
     >>> check_range([0, 2])
     (0.0, 2.0)
@@ -47,6 +53,12 @@ def check_vector(
         size: K.
         parameter: its name, for a message.
         positive: whether each must be above 0.
+
+    Raises:
+        LevelheadError: another shape, or the first class whose number will not do.
+
+    >>> check_vector([1, 2.5], 2, "norms", positive=True)
+    array([1. , 2.5])
     """
     numbers = to_numpy(values)
     if numbers.dtype.kind not in "fiu":
@@ -57,6 +69,7 @@ def check_vector(
         raise LevelheadError(
             f"expected numbers [{size}], one per class, {got}", parameter=parameter
         )
+    # Class by class, so that the message can name the first.
     for k, number in enumerate(numbers.tolist()):
         if not np.isfinite(number):
             flaw = "finite"
@@ -71,7 +84,14 @@ def check_vector(
 
 
 def finite_number(parameter: str, value: float) -> float:
-    """Return a number, which may be a tensor, as a float; raise LevelheadError if it is not one."""
+    """Return a number, which may be a tensor, as a float.
+
+    Raises:
+        LevelheadError: text, None, NaN or an infinity, under the name of the parameter.
+
+    >>> finite_number("strength", np.float32(0.5))
+    0.5
+    """
     if is_torch(value):
         value = float(value)
     if not (isinstance(value, int | float | np.floating | np.integer) and np.isfinite(value)):
@@ -89,11 +109,16 @@ def target_prior(
         size: K.
         names: of the classes, where they are known.
 
+    Raises:
+        LevelheadError: a share that is negative or not finite, all of them 0, another number of them
+            than classes, or a class that is not known.
+
     >>> target_prior({"cat": 3, "dog": 1}, 2, ["dog", "cat"])
     array([0.25, 0.75])
     """
     if target is None:
         return np.full(size, 1 / size)
+    # By name or in class order; shares, percentages or counts, as only proportions matter.
     mapping = as_mapping(target)
     if mapping is not None:
         target = in_order(mapping, size, names, what="share")

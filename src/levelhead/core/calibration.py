@@ -1,5 +1,9 @@
 """The temperature at which scores are calibrated, wherever they are.
 
+Networks are usually too sure: their log loss is least where scores are divided by a number T above 1. A fit by
+log loss needs that T, as an offset means the more, the smaller scores are. So does whoever wants probabilities
+of adjusted scores (`Tuned.temperature`).
+
 ``softmax(scores / T + offset)`` has the least log loss at one T. The loss is followed over log T, and
 its slope is ``sum_i w_i (z_i[y_i] - E_i[z])`` with ``z = scores / T`` and E the mean by the softmax; the slope
 of that is ``sum_i w_i Var_i[z]``, less the slope itself. `fit_temperature` takes Newton's steps by these two
@@ -40,7 +44,11 @@ def fit_temperature(
         labels: [N].
         weights: [N], of the samples, of mean 1; 1 each if None.
         offset: [K], what is added to the calibrated scores.
-        held: as if by so many samples, log T is held near 0.
+        held: as if by so many samples, log T is held near 0. With few samples that are all right, the
+            best T would be 0; this keeps it at a size that more samples could confirm.
+
+    Returns:
+        T, above 0; 1 if no sample weighs anything.
 
     >>> logits = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]])
     >>> round(fit_temperature(logits, np.array([0, 0, 1])), 3)  # 2 / log 2
@@ -107,9 +115,12 @@ def _minimize(
 ) -> float:
     """Return where a function of one minimum has it, by Newton's steps within a bracket.
 
+    Newton alone may leap out of any range where the function is nearly flat, which it is far from the
+    minimum; halving alone takes a pass over the scores for each bit.
+
     Args:
         slopes_at: returns the slope of the function at a place, and the slope of that.
-        low, high: what is known to hold the minimum.
+        low, high: what is taken to hold the minimum.
         start: where to begin.
     """
     at = min(max(start, low), high)
@@ -134,7 +145,13 @@ def _minimize(
 
 
 def some_rows(n: int, classes: int) -> np.ndarray:
-    """Return as many of n rows as a temperature needs, ascending: all, or some drawn by lot."""
+    """Return as many of n rows as a temperature needs, ascending: all, or some drawn by lot.
+
+    Always the same ones for the same n and K, so that results repeat.
+
+    >>> len(some_rows(1000, 10)), len(some_rows(1_000_000, 10)), len(some_rows(1_000_000, 1000))
+    (1000, 20000, 500)
+    """
     most = min(_MOST_ROWS, max(500, _MOST_NUMBERS // classes))
     if n <= most:
         return np.arange(n)
@@ -142,7 +159,11 @@ def some_rows(n: int, classes: int) -> np.ndarray:
 
 
 def _raise_masked_tensor(scores: Array) -> Array:
-    """Return scores [N, K], 0 at most, of which masked ones do not set the scale (`raise_masked`)."""
+    """Return scores [N, K], 0 at most, of which masked ones do not set the scale (`raise_masked`).
+
+    The same rule for tensors, on their device: where the lowest score is 10^4 times as far below 0 as is
+    usual, none stays more than 10 times as far.
+    """
     below = -scores[scores < 0]
     if not len(below):
         return scores
