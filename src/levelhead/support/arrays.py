@@ -3,6 +3,10 @@
 `to_numpy` brings anything that holds numbers to the host. `like`, `narrow` and `widen` turn values
 into another array's kind or precision, so that a function computes in float32 or better and
 returns what it was given. Nothing here imports torch: whoever has a tensor has imported it.
+
+The pattern of a function that takes either: ``wide = widen(x)``, arithmetic that both libraries
+spell alike (or one of backend.py), ``narrow(result, x)``. Half precision is so a format to store
+numbers in, and never one to compute in.
 """
 
 import sys
@@ -14,13 +18,16 @@ import numpy as np
 from .columns import number_order, titles_of
 from .errors import LevelheadError
 
-# A numpy array or a torch tensor. Neither library knows the other's, and torch may not be installed,
-# so no type of ours could say more.
+# A numpy array or a torch tensor. Neither library knows the other's, and torch may not be
+# installed, so no type of ours could say more.
 Array = Any
 
 
 def is_torch(x: object) -> bool:
-    """Return whether x is a torch tensor."""
+    """Return whether x is a torch tensor.
+
+    Without importing torch: as long as nobody has, nothing can be a tensor.
+    """
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -35,8 +42,23 @@ def to_numpy(x: Array) -> np.ndarray:
 
     Half-precision tensors are widened to float32 (numpy has no bfloat16), and columns of a data
     frame that are numbered are put in the order of their numbers.
+
+    Args:
+        x: an array, a tensor on any device, with or without a gradient, a data frame, nested lists,
+            or anything else that numpy takes.
+
+    Returns:
+        The values; of an array or a tensor on the host they may share memory with x.
+
+    Raises:
+        LevelheadError: x is sparse, a mapping, partly masked, or has rows of different lengths:
+            numpy would make an array of objects of some of these, and drop the mask of another.
+
+    >>> to_numpy([[1, 2], [3, 4]]).shape
+    (2, 2)
     """
     if is_torch(x):
+        # numpy takes no tensor that is on a device or has a gradient.
         x = x.detach().cpu()
         if x.is_floating_point() and x.element_size() < 4:
             x = x.float()
@@ -52,6 +74,7 @@ def to_numpy(x: Array) -> np.ndarray:
         raise LevelheadError(
             "expected an array of one shape, got rows of different lengths"
         ) from None
+    # A data frame may have its columns in another order than that of their numbers.
     titles = titles_of(x)
     if titles is None or values.ndim != 2:
         return values
@@ -62,7 +85,11 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def _refuse_containers(x: Array) -> None:
-    """Raise LevelheadError for what holds an array, but is none to numpy."""
+    """Raise LevelheadError for what holds an array, but is none to numpy.
+
+    A sparse matrix or a dict (what a transformers model returns is one) becomes an array of one
+    object, and an error far from here would say so in numpy's words.
+    """
     if hasattr(x, "toarray") and hasattr(x, "nnz"):
         raise LevelheadError("expected an array, got a sparse matrix; pass x.toarray()")
     if isinstance(x, Mapping):
@@ -71,7 +98,10 @@ def _refuse_containers(x: Array) -> None:
 
 
 def as_array(x: Array) -> Array:
-    """Return a tensor or a memory-mapped file as it is, and anything else that holds numbers as a numpy array."""
+    """Return a tensor or a memory-mapped file as it is, and anything else as a numpy array.
+
+    What is large stays where it is: on its device, or on the disk.
+    """
     if is_torch(x) or isinstance(x, np.memmap):
         return x
     return to_numpy(x)
@@ -79,6 +109,8 @@ def as_array(x: Array) -> Array:
 
 def described(x: np.ndarray) -> str:
     """Return what an array holds, for a message.
+
+    Of floats that should be whole, the first that is not.
 
     >>> described(np.array([1.0, 2.5])), described(np.array(["cat"])), described(np.array([1]))
     ('float64 (2.5 at position 1)', 'text', 'int64')
@@ -93,7 +125,10 @@ def described(x: np.ndarray) -> str:
 
 
 def widen(x: Array) -> Array:
-    """Return x in float32 or better."""
+    """Return x in float32 or better.
+
+    Whole numbers become floats: of int64, numpy makes float64 and torch float32.
+    """
     if is_torch(x):
         if x.is_floating_point() and x.element_size() >= 4:
             return x
@@ -109,7 +144,11 @@ def narrow(x: Array, to: Array) -> Array:
 
 
 def like(values: np.ndarray, x: Array) -> Array:
-    """Return host values as an array of x's kind, dtype and device."""
+    """Return host values as an array of x's kind, dtype and device.
+
+    The dtype first, while the values are on the host: fewer bytes travel, and not every device has
+    float64.
+    """
     if is_torch(x):
         import torch
 
@@ -134,7 +173,12 @@ def product(a: Array, b: Array) -> Array:
 
 
 def scale_rows(x: Array, factors: np.ndarray) -> Array:
-    """Return row i of x [K, ...] times factors[i], computed in float32 or better, in x's dtype."""
+    """Return row i of x [K, ...] times factors[i], computed in float32 or better, in x's dtype.
+
+    Args:
+        x: rows to scale; any number of axes may follow the first, as in a convolution.
+        factors: [K], one for each row.
+    """
     wide = widen(x)
     # The caller names the class whose values do not fit.
     with np.errstate(over="ignore", invalid="ignore"):

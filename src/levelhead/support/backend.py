@@ -1,6 +1,7 @@
-"""The few operations by which numpy and torch differ, for arithmetic that runs wherever an array is.
+"""The few operations by which numpy and torch differ, for arithmetic on either.
 
-What both spell alike (+, *, @, indexing) needs nothing from here.
+What both spell alike (+, *, @, indexing) needs nothing from here. The fit of a number for each
+class (core/per_class.py) is written in these, once, for the host and for any device.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def row_sum(x: Array) -> Array:
 
 
 def column(x: Array, labels: np.ndarray) -> Array:
-    """Return the number of each row of x [N, K] that its label [N] names, [N]."""
+    """Return the number of each row of x [N, K] that its label [N] names, [N].
+
+    >>> column(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0]))
+    array([2., 3.])
+    """
     if is_torch(x):
         import torch
 
@@ -51,7 +56,21 @@ def column(x: Array, labels: np.ndarray) -> Array:
 
 
 def one_hot_sum(labels: np.ndarray, weights: Array, classes: int, as_is: Array) -> Array:
-    """Return the sum of weights [N, C] over the samples of each class, [K, C], like `as_is`."""
+    """Return the sum of weights [N, C] over the samples of each class, [K, C], like `as_is`.
+
+    That is ``one_hot(labels).T @ weights`` without the one-hot matrix, [N, K].
+
+    Args:
+        labels: [N], from 0 to K - 1, on the host.
+        weights: [N, C]; a column for each fit that is made at once.
+        classes: K.
+        as_is: an array whose kind, dtype and device the sums get, if weights are numpy's; a tensor
+            of weights gives its own.
+
+    >>> one_hot_sum(np.array([0, 1, 0]), np.array([[1.0], [2.0], [3.0]]), 2, np.zeros(0))
+    array([[4.],
+           [2.]])
+    """
     if is_torch(weights):
         import torch
 

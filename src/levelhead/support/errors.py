@@ -2,8 +2,11 @@
 
 A `LevelheadError` keeps apart what is wrong, the parameter at fault and what would help. In Python
 it prints all three; the command line puts its options in place of parameters. Code deep inside
-raises one without a name, and whoever knows more adds it: `in_file` the file, `named` the parameter.
-`reported_as` makes one of another library's error.
+raises one without a name, and whoever knows more adds it: `in_file` the file, `named` the
+parameter. `reported_as` makes one of another library's error.
+
+So no text of a message is ever taken apart again, and a function that raises need not know whether
+it was called from Python or from a terminal.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +16,11 @@ from typing import NamedTuple
 
 
 class Advice(NamedTuple):
-    """Another parameter that would help."""
+    """Another parameter that would help.
+
+    In Python it reads "pass missing='neutral' to leave it as it is", in a terminal "pass
+    --missing neutral to leave it as it is"; not at all where the command has no such option.
+    """
 
     parameter: str
     value: str | None  # None where only the user knows it
@@ -23,12 +30,16 @@ class Advice(NamedTuple):
 class LevelheadError(ValueError):
     """An input that cannot be used.
 
+    It is a ValueError, so that those who know only that catch it, too.
+
     Args:
         message: one line: what was expected, what came and, where it helps, what to do.
-        parameter: the parameter at fault, printed before the message; None if the message says it all.
+        parameter: the parameter at fault, printed before the message; None if the message says it
+            all.
         advice: another parameter of the same function that helps.
 
-    >>> str(LevelheadError("class 3 has no samples", advice=Advice("missing", "neutral", "to leave it as it is")))
+    >>> advice = Advice("missing", "neutral", "to leave it as it is")
+    >>> str(LevelheadError("class 3 has no samples", advice=advice))
     "class 3 has no samples; pass missing='neutral' to leave it as it is"
     """
 
@@ -61,6 +72,8 @@ class LevelheadError(ValueError):
 def visible(text: str) -> str:
     """Return a text of a file on one line, with what a terminal would obey written out.
 
+    A name in a file may hold escape sequences, which clear the screen or forge a line of output.
+
     >>> visible("cat\\n\\x1b[2J")
     'cat\\\\n\\\\x1b[2J'
     """
@@ -76,7 +89,15 @@ def visible(text: str) -> str:
 
 @contextmanager
 def in_file(path: object) -> Iterator[None]:
-    """Put the name of a file before the message of a LevelheadError raised in the block, unless it is there."""
+    """Put the name of a file before the message of a LevelheadError raised in the block.
+
+    Unless it is there already: blocks may lie in one another.
+
+    >>> with in_file("counts.csv"):
+    ...     raise LevelheadError("expected rows of class,n")
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: counts.csv: expected rows of class,n
+    """
     try:
         yield
     except LevelheadError as error:
@@ -87,7 +108,12 @@ def in_file(path: object) -> Iterator[None]:
 
 @contextmanager
 def named(parameter: str) -> Iterator[None]:
-    """Say that a LevelheadError raised in the block is about a parameter, whichever it named itself."""
+    """Say that a LevelheadError raised in the block is about a parameter.
+
+    Whichever it named itself is replaced.
+
+    For checks that several functions share, and that know nothing of their callers' parameters.
+    """
     try:
         yield
     except LevelheadError as error:
@@ -98,9 +124,16 @@ def named(parameter: str) -> Iterator[None]:
 def reported_as(message: str, *kinds: type[BaseException]) -> Iterator[None]:
     """Turn errors of these kinds, except our own, into a LevelheadError.
 
+    The traceback of the other library is dropped: whoever gave a damaged file has no use for it.
+
     Args:
         message: of that error; {} in it stands for what the first one says.
         kinds: classes of errors.
+
+    >>> with reported_as("not a number ({})", ValueError):
+    ...     float("cat")
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: not a number (could not convert string to float: 'cat')
     """
     try:
         yield
@@ -112,7 +145,12 @@ def reported_as(message: str, *kinds: type[BaseException]) -> Iterator[None]:
 
 
 def check_choice(parameter: str, value: object, choices: Iterable[str]) -> None:
-    """Raise LevelheadError unless the value is one of the choices, which the message lists."""
+    """Raise LevelheadError unless the value is one of the choices, which the message lists.
+
+    >>> check_choice("bias", "drop", ("scale", "keep"))
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: bias: expected 'scale' or 'keep', got 'drop'
+    """
     names = tuple(choices)
     if value not in names:
         *others, last = map(repr, names)

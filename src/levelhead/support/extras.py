@@ -1,4 +1,8 @@
-"""Libraries that only some parts need, and what to type where one is missing; the study, a package above this one."""
+"""Libraries that only some parts need, and what to type where one is missing.
+
+The study, `levelhead_lab`, is a package above this one, and may be missing as well:
+`from_the_study` is the only way from here to there.
+"""
 
 import re
 from collections.abc import Iterator
@@ -30,6 +34,12 @@ def install_command(extra: str) -> str:
     """Return what to type to install what an extra needs.
 
     It names the libraries themselves: that works however levelhead itself was installed.
+
+    Args:
+        extra: as pyproject.toml names it, such as "torch" or "parquet".
+
+    Returns:
+        A command of pip; with the name of the extra where the package has no metadata to read.
     """
     from importlib.metadata import PackageNotFoundError, requires  # here, as it is slow to import
 
@@ -50,7 +60,11 @@ def install_command(extra: str) -> str:
 
 @contextmanager
 def naming_what_is_missing(what: str = "this") -> Iterator[None]:
-    """Give an import of a library that is not installed a message that says what needs it, and how to install it."""
+    """Give an import of a library that is not installed a message that says how to install it.
+
+    Args:
+        what: needs the library, to begin the message with.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -61,7 +75,13 @@ def naming_what_is_missing(what: str = "this") -> Iterator[None]:
 
 
 def message_for_missing(error: ModuleNotFoundError, what: str = "this") -> str | None:
-    """Return what to print about a library that is not installed, or None where no extra installs it."""
+    """Return what to print about a library that is not installed; None where no extra installs it.
+
+    Args:
+        error: of the import; its `name` is that of the module, which may be inside a package.
+        what: needs the library.
+    """
+    # `import keras.src` fails by the name keras.src, but keras is what is missing.
     module = (error.name or "").partition(".")[0]
     if module in EXTRAS:
         return f"{what} needs {module}: {install_command(EXTRAS[module])}"
@@ -69,7 +89,10 @@ def message_for_missing(error: ModuleNotFoundError, what: str = "this") -> str |
 
 
 def has_the_study() -> bool:
-    """Say whether `levelhead_lab` is installed, the package above this one that trains and reproduces."""
+    """Return whether `levelhead_lab` is installed, the package above this one that trains.
+
+    It is not imported to know.
+    """
     return find_spec("levelhead_lab") is not None
 
 
@@ -79,6 +102,9 @@ def from_the_study(name: str, *, needed_by: str = "this") -> Any:
     Args:
         name: "module:function" or "module".
         needed_by: what needs it, for the message if `levelhead_lab` is not installed.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
     """
     if not has_the_study():
         reason = f"{needed_by} needs levelhead_lab, which is not installed; levelhead alone does not train"

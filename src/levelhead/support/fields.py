@@ -2,6 +2,10 @@
 
 `record_from` makes a record of a JSON object; `convert_fields_`, which a record calls when it is
 made, checks each value by its annotation; and `to_plain` is the way back.
+
+So the annotations of a dataclass are the schema of its file, and there is no other. Those that are
+understood: str, int, float, bool, dict[...], tuple[X, ...], tuple[X, Y], Literal[...], Any, unions
+of these, and other classes, by isinstance.
 """
 
 import sys
@@ -26,7 +30,20 @@ _IN_WORDS = {
 
 
 def record_from(kind: type[_Record], values: object) -> _Record:
-    """Return the dataclass that a JSON object holds; lists become tuples and unknown entries are ignored."""
+    """Return the dataclass that a JSON object holds.
+
+    Lists become tuples, and unknown entries are ignored.
+
+    Unknown entries may be those of a later version, which must not keep an earlier one from reading
+    the rest.
+
+    Args:
+        kind: a dataclass, which checks its own values (`convert_fields_`).
+        values: what was read.
+
+    Raises:
+        LevelheadError: no object, or one without a field that has no default.
+    """
     if not isinstance(values, dict):
         raise LevelheadError("not a JSON object")
     entries = {}
@@ -42,11 +59,16 @@ def record_from(kind: type[_Record], values: object) -> _Record:
 
 
 def convert_fields_(record: Any, *, but: str = "") -> None:
-    """Convert each field to its annotated type, as 100 to 100.0; raise LevelheadError where one does not fit.
+    """Convert each field to its annotated type, as 100 to 100.0.
+
+    To be called in `__post_init__`, so that a record that was made is a record that fits.
 
     Args:
         record: a dataclass, frozen or not.
         but: a field that may have another type, which its record checks by itself.
+
+    Raises:
+        LevelheadError: a value does not fit; the message says in words what was expected.
     """
     hints = get_type_hints(type(record))
     for field in fields(record):
@@ -72,13 +94,19 @@ def fits(value: object, hint: Hint) -> bool:
 def convert(value: object, hint: Hint) -> object:
     """Return a value as the annotated type, or UNFIT.
 
-    An int becomes a float where one is wanted, if it is finite; a bool is neither.
+    An int becomes a float where one is wanted, if it is finite; a bool is neither. Of a union, the
+    first part that fits counts.
+
+    Args:
+        value: as JSON gave it, with tuples in place of lists.
+        hint: the annotation.
 
     >>> convert(100, float), convert((1, 2), tuple[int, ...]), convert(True, int) is UNFIT
     (100.0, (1, 2), True)
     """
     origin = get_origin(hint)
     parts = get_args(hint)
+    # `int | None` is a UnionType, `Optional[int]` a Union, as typing has them.
     if origin in (Union, UnionType):
         for part in parts:
             converted = convert(value, part)
@@ -92,6 +120,7 @@ def convert(value: object, hint: Hint) -> object:
         if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
             return float(value)
         return UNFIT
+    # The others fit as they are, or do not.
     if hint is Any:
         is_fit = True
     elif origin is dict and isinstance(value, dict):
@@ -108,7 +137,9 @@ def convert(value: object, hint: Hint) -> object:
 
 
 def _convert_items(values: tuple[object, ...], hints: tuple[Hint, ...]) -> object:
-    """Return a tuple with each item converted, or UNFIT; of `tuple[int, ...]`, there may be any number."""
+    """Return a tuple with each item converted, or UNFIT; `tuple[int, ...]` may have any number of
+    them.
+    """
     if hints[-1] is ...:
         hints = (hints[0],) * len(values)
     if len(hints) != len(values):
@@ -120,7 +151,11 @@ def _convert_items(values: tuple[object, ...], hints: tuple[Hint, ...]) -> objec
 
 
 def type_in_words(hint: Hint) -> str:
-    """Return an annotation in words: `tuple[int, ...] | None` is 'a list of whole numbers'."""
+    """Return an annotation in words, for a message.
+
+    >>> type_in_words(tuple[int, ...] | None), type_in_words(Literal["em", "bbse"])
+    ('a list of whole numbers', 'em or bbse')
+    """
     parts = [part for part in get_args(hint) if part not in (type(None), ...)]
     if get_origin(hint) is Literal:
         return f"{', '.join(parts[:-1])} or {parts[-1]}"
@@ -132,7 +167,13 @@ def type_in_words(hint: Hint) -> str:
 
 
 def to_plain(record: Any) -> dict[str, object]:
-    """Return a dataclass as a dict that JSON can hold: arrays and tuples become lists, in records inside it too."""
+    """Return a dataclass as a dict that JSON can hold.
+
+    Arrays and tuples become lists, in records inside it too.
+
+    Args:
+        record: a dataclass.
+    """
     return {key: _plain_value(value) for key, value in asdict(record).items()}
 
 

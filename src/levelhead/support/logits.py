@@ -3,6 +3,10 @@
 `check_logits` is the whole check: numbers, of the right shape, finite (but for -inf, which masks a
 class), and not probabilities or percentages by mistake. Large logits are checked part by part
 (support/read.py), by `numeric_logits` and `lower_masked`.
+
+Why probabilities are refused: to multiply a probability by a number for each class is another rule
+than to multiply a logit, and adding to it yet another. With `kind="probabilities"` their logarithms
+are taken, which are logits up to a constant in each row that no prediction sees.
 """
 
 from collections.abc import Sequence
@@ -18,13 +22,25 @@ _PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
-    """Return logits [N, K], checked: floats, finite but for -inf, which masks. Probabilities become their logarithms.
+    """Return logits [N, K], checked: floats, finite but for -inf, which masks.
+
+    Probabilities become their logarithms; 0 becomes that of the smallest normal number, and
+    stays finite.
 
     Args:
-        logits, kind: [N, K]; what they are: probabilities given as `logits` are refused.
+        logits: [N, K].
+        kind: what they are, `logits` or `probabilities`; probabilities given as logits are refused.
         first: the number of their first row, for messages, where they are part of a larger array.
+
+    Raises:
+        LevelheadError: not [N, K] numbers, not finite, or of another kind than they are said to be.
+
+    >>> check_logits([[0.5, 0.5], [0.25, 0.75]], kind="probabilities").round(2)
+    array([[-0.69, -0.69],
+           [-1.39, -0.29]])
     """
     check_choice("kind", kind, ("logits", "probabilities"))
+    # First what holds for either kind: numbers, finite or masked.
     values = numeric_logits(logits)
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
@@ -32,6 +48,8 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     if kind == "probabilities":
         _check_probabilities(values, first)
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
+    # They may be probabilities all the same. Percentages are asked for first, with their own
+    # advice.
     if look_like_percentages(values):
         advice = Advice("kind", "probabilities", "after dividing them by 100")
         raise LevelheadError(f"expected logits, {_PERCENTAGES}", advice=advice)
@@ -45,10 +63,14 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
 
 
 def _check_probabilities(values: np.ndarray, first: int) -> None:
-    """Raise LevelheadError for the first row with a number below 0 or above 1."""
+    """Raise LevelheadError for the first row with a number below 0 or above 1.
+
+    Rows need not sum to 1: scores of several labels do not.
+    """
     outside = np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))
     if not len(outside):
         return
+    # Percentages have an advice of their own; else the number that is furthest out is named.
     refuse_percentages(values)
     row = values[outside[0]]
     worst = row.max()
@@ -77,6 +99,10 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
         shape: of the logits.
         labels: how many there are: logits with as many columns, and another number of rows, are
             refused, as they seem to be transposed.
+
+    Raises:
+        LevelheadError: another shape. One score for each sample, as of a binary classifier, is told
+            how to become two.
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         has_one_score = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
@@ -93,7 +119,14 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
 
 
 def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0) -> None:
-    """Check that other logits than those tuned on have a column for each class, and enough rows."""
+    """Check that other logits than those tuned on have a column for each class, and enough rows.
+
+    Args:
+        logits: [M, K].
+        classes: K.
+        parameter: of the caller, that the message names.
+        least: rows that are needed.
+    """
     if logits.ndim != 2 or logits.shape[1] != classes or len(logits) < least:
         raise LevelheadError(
             f"expected logits [M, {classes}], got shape {list(logits.shape)}", parameter=parameter
@@ -104,7 +137,10 @@ def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0
 
 
 def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
-    """Check that logits [n, K] are finite. Rows are numbered from `first` in the message."""
+    """Check that logits [n, K] are finite. Rows are numbered from `first` in the message.
+
+    One sum tells for nearly all arrays: it is finite only if every number is.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         # Twice as fast as values.sum(), which rounds better.
         if np.isfinite(np.einsum("ij->", values)):
@@ -115,7 +151,21 @@ def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
 
 
 def lower_masked(values: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return logits [n, K], checked to be finite, but that -inf, a masked score, becomes the lowest number."""
+    """Return logits [n, K], checked to be finite; -inf, a masked score, becomes the lowest number.
+
+    Networks mask classes by -inf. A finite number can be multiplied by 0 and compared with its
+    like, where -inf would become NaN.
+
+    Args:
+        values: floats.
+        first: the number of their first row, for messages.
+
+    Raises:
+        LevelheadError: NaN or +inf is there, or a row in which every class is masked.
+
+    >>> lower_masked(np.array([[1.0, -np.inf]], np.float32))
+    array([[ 1.0000000e+00, -3.4028235e+38]], dtype=float32)
+    """
     try:
         check_finite_rows(values, first)
     except LevelheadError:
@@ -136,10 +186,17 @@ def not_finite(row: int) -> LevelheadError:
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
-    """Return logits [N, K] without scores far below any that matter, as masks are: they would set the scale.
+    """Return logits [N, K] without scores far below any that matter, as masks are.
 
     Where one is 10^4 times further below the largest of its row than is usual, those more than 10
-    times further are raised to that. They win nowhere, before or after.
+    times further are raised to that. They win nowhere, before or after. Left as they are, they
+    would set the scale: means and temperatures would be those of the masks.
+
+    Args:
+        logits: [N, K], finite.
+
+    Returns:
+        The same array where nothing is so far below; else a new one, in float64.
     """
     with np.errstate(over="ignore"):
         largest = logits.max(axis=1, keepdims=True).astype(np.float64)
@@ -163,14 +220,29 @@ def raise_masked(logits: np.ndarray) -> np.ndarray:
 
 
 def log_softmax(logits: Array) -> np.ndarray:
-    """Return log-probabilities [N, K], in float64."""
+    """Return log-probabilities [N, K], in float64.
+
+    ``log p_k = z_k - max(z) - log sum_j exp(z_j - max(z))``: without the largest, exp would
+    overflow.
+
+    >>> np.exp(log_softmax([[1000.0, 1000.0]]))
+    array([[0.5, 0.5]])
+    """
     scores = to_numpy(logits).astype(np.float64)
     scores = scores - scores.max(axis=1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
-    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax."""
+    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
+
+    Args:
+        values: [N, K].
+        sample: rows that are looked at.
+
+    >>> looks_like_probabilities(np.array([[0.2, 0.8]])), looks_like_probabilities(np.eye(2) - 1)
+    (True, False)
+    """
     rows = np.asarray(values[:sample], np.float64)
     if not ((rows >= 0).all() and (rows <= 1).all()):
         return False
@@ -178,7 +250,12 @@ def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
 
 
 def look_like_percentages(values: Array, sample: int = 1000) -> bool:
-    """Return whether rows lie within 0 and 100 and each sum to 100, to rounding."""
+    """Return whether rows lie within 0 and 100 and each sum to 100, to rounding.
+
+    Args:
+        values: [N, K].
+        sample: rows that are looked at.
+    """
     rows = to_numpy(values[:sample]).astype(np.float64)
     if rows.ndim != 2 or not len(rows) or not ((rows >= 0).all() and (rows <= 100).all()):
         return False
@@ -195,9 +272,12 @@ def refuse_percentages(values: Array) -> None:
 
 
 def are_log_probabilities(logits: Array) -> bool:
-    """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1; 1000 rows are looked at.
+    """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1.
 
-    >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
+    At most 1000 rows are looked at, and their sums may be off by 0.02.
+
+    >>> scores = np.log([[0.7, 0.3], [0.5, 0.5]])
+    >>> are_log_probabilities(scores), are_log_probabilities(scores + 1)
     (True, False)
     """
     most = max(10, min(1000, 4_000_000 // logits.shape[1]))  # some millions of numbers at most

@@ -1,4 +1,8 @@
-"""Progress bars for bytes copied and stages of a tuning. They are drawn on a terminal only."""
+"""Progress bars for bytes copied and stages of a tuning. They are drawn on a terminal only.
+
+Code that works takes a function to report to, or None, and knows nothing of bars; the command line
+opens one of the two here around it. rich is imported when the first bar is drawn.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,15 @@ LARGE_LOGITS = 20_000_000  # numbers: no stage takes time worth a bar on fewer
 
 @contextmanager
 def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
-    """Show how many bytes of a large model have been copied."""
+    """Show how many bytes of a large model have been copied.
+
+    Args:
+        path: of the model: a file, a folder, or the index of a sharded one, whose size is that of
+            all files beside it.
+
+    Yields:
+        What to call with each number of bytes; None if no bar is shown.
+    """
     path = Path(path)
     if path.name.endswith(".json"):  # the index of a sharded model, beside its files
         files = list(path.parent.iterdir())
@@ -50,7 +62,14 @@ def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
 
 @contextmanager
 def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
-    """Show how much of each stage of a tuning is done, for logits of so many numbers."""
+    """Show how much of each stage of a tuning is done.
+
+    Args:
+        numbers: how many logits there are, N times K: below `LARGE_LOGITS` no bar is shown.
+
+    Yields:
+        What to call with a stage, how much of it is done, and how much it is in all; or None.
+    """
     with bar(
         lambda rich: (
             rich.TextColumn("{task.description}"),

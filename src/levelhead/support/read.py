@@ -3,6 +3,8 @@
 A mapped file is a promise: its pages are read when they are touched, and stay in memory as long as
 there is room. So before each chunk it is checked that the file has not become shorter, and after
 each its pages are given back.
+
+`read_chunks` is for logits, and checks them on the way; `read_rows` is for any array, as it is.
 """
 
 from __future__ import annotations
@@ -36,13 +38,22 @@ def read_chunks(
     Args:
         logits: [N, K]: an array, a tensor on any device, or a memory-mapped file.
         kind: of `probabilities`, the logarithms are yielded.
-        size: of a chunk, in numbers.
-        check: whether to check that all values are finite, or -inf for masked ones.
+        size: of a chunk, in numbers: 4 million, or 32 MB of float64.
+        check: whether to check that all values are finite, or -inf for masked ones; not needed
+            where they were read before.
         progress: called with (rows done, rows in all).
+
+    Raises:
+        LevelheadError: as `check_logits` does, with the number of the row in all of the logits; or
+            the file became shorter.
+
+    >>> [(first, part.shape) for first, part in read_chunks(-np.eye(5), size=10)]
+    [(0, (2, 5)), (2, (2, 5)), (4, (1, 5))]
     """
     if getattr(logits, "ndim", None) != 2:
         logits = check_logits(logits, kind=kind)  # raises, or turns a list into an array
         kind = "logits"
+    # Only what has two axes gets here: slices of it are taken, so that nothing large is copied.
     rows = len(logits)
     step = max(1, size // max(1, logits.shape[1]))
     for first in range(0, rows, step):
@@ -72,6 +83,7 @@ def read_rows(values: np.ndarray, size: int = 1 << 20) -> Iterator[tuple[int, np
 
     Of a memory-mapped file, no more than that stays in memory.
     """
+    # Whole rows, at least one, however wide they are.
     step = max(1, size // max(1, values[:1].size))
     for first in range(0, len(values), step):
         _check_not_shorter(values)
@@ -80,7 +92,11 @@ def read_rows(values: np.ndarray, size: int = 1 << 20) -> Iterator[tuple[int, np
 
 
 def _check_not_shorter(values: Array) -> None:
-    """Raise LevelheadError if a mapped file became shorter: to read what is gone ends the process (SIGBUS)."""
+    """Raise LevelheadError if a mapped file became shorter.
+
+    To read a page that is gone ends the process (SIGBUS). The check leaves a moment between itself
+    and the reading, which no check could close; it is for files that somebody writes again.
+    """
     if not isinstance(values, np.memmap) or not isinstance(values.base, mmap.mmap):
         return
     if values.filename is None:
@@ -92,7 +108,10 @@ def _check_not_shorter(values: Array) -> None:
 
 
 def _forget(values: Array) -> None:
-    """Drop the pages of a mapped file from memory; the system reads them again if they are needed."""
+    """Drop the pages of a mapped file from memory; the system reads them again if they are needed.
+
+    Left to itself, the system would drop them only when memory is short, after those of others.
+    """
     if not isinstance(values, np.memmap) or values.mode not in ("r", "r+"):
         return
     file = values._mmap  # pyright: ignore

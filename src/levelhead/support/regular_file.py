@@ -1,4 +1,10 @@
-"""Files that are read: the same from the first byte to the last, and regular: a pipe or a device may never end."""
+"""Files that are read: the same from the first byte to the last, and regular.
+
+A pipe or a device may never end, and a file that is written meanwhile gives the beginning of one
+version and the end of another. `unchanged_while_read` guards against both; where reading goes on
+after the call, as of a mapped file, keep the stamp of `check_regular_file` and compare it when all
+is done (`check_unchanged`).
+"""
 
 import os
 import stat
@@ -19,11 +25,20 @@ _OTHER_KINDS = {
 
 
 def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
-    """Check that a path leads to a regular file, without opening it; return what identifies its content now.
+    """Check that a path leads to a regular file, without opening it.
+
+    To open a pipe may wait forever.
 
     Args:
-        path: of the file.
+        path: of the file; links are followed.
         wanted: what it should hold, for the messages.
+
+    Returns:
+        What identifies its content now.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: there is none, or a folder.
+        LevelheadError: a pipe, a socket, a device, or no name of a file.
     """
     try:
         status = os.stat(path)
@@ -42,7 +57,11 @@ def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
 
 
 def check_unchanged(path: str | Path, stamp: Stamp) -> None:
-    """Check that a file is still the one that `check_regular_file` returned this stamp of."""
+    """Check that a file is still the one that `check_regular_file` returned this stamp of.
+
+    Raises:
+        LevelheadError: it has another size, time or inode, or cannot be asked.
+    """
     with suppress(OSError):
         if _stamp(os.stat(path)) == stamp:
             return
@@ -58,11 +77,15 @@ def bytes_at(path: str | Path, offset: int, length: int) -> bytes:
 
 @contextmanager
 def unchanged_while_read(path: str | Path, wanted: str = "a file") -> Iterator[None]:
-    """Check before the block that a path is a regular file and, if the block ends well, that it is still the same."""
+    """Check that a path is a regular file before the block, and still the same after it.
+
+    If the block raises, that error stands.
+    """
     stamp = check_regular_file(path, wanted)
     yield
     check_unchanged(path, stamp)
 
 
 def _stamp(status: os.stat_result) -> Stamp:
+    # By inode, a file that was replaced is seen even if it has the same size and time.
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,4 +1,9 @@
-"""Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets; JSON; numbers."""
+"""Text files written by other programs, JSON, and numbers in text.
+
+Files are UTF-8, with or without the byte order mark of spreadsheets. JSON is what Python reads, but
+not deeper than any file of ours is: code that walks through it may then be recursive. Numbers are
+what `float` takes, so that "1e3", " 7 " and "nan" are some; what may be NaN is for the caller.
+"""
 
 import json
 import re
@@ -14,7 +19,16 @@ _TOO_DEEP = f"not JSON (nested more than {DEEPEST_JSON} levels deep)"
 
 
 def read(path: str | Path, wanted: str = "text") -> str:
-    """Return the text of a file; the error for a file without text does not name it."""
+    """Return the text of a file.
+
+    Args:
+        path: of a regular file.
+        wanted: what it should hold, for messages.
+
+    Raises:
+        LevelheadError: no text, or not UTF-8; without the name of the file, which `in_file` adds.
+        FileNotFoundError: there is none.
+    """
     with (
         reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError),
         unchanged_while_read(path, wanted),
@@ -26,11 +40,15 @@ def read(path: str | Path, wanted: str = "text") -> str:
 
 
 def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours.
+    """Return what JSON text holds.
 
     Args:
         content: the text.
-        pairs: makes an object of its (key, value) pairs, for whoever must see repeated keys; a dict if None.
+        pairs: makes an object of its (key, value) pairs, for whoever must see repeated keys; a dict
+            if None.
+
+    Raises:
+        LevelheadError: it is not JSON, or nested deeper than any file of ours.
     """
     with (
         reported_as(_TOO_DEEP, RecursionError),
@@ -58,7 +76,11 @@ def is_numeric(cell: str) -> bool:
 
 
 def is_decimal_comma(cell: str) -> bool:
-    """Return whether a cell is a number with a decimal comma."""
+    """Return whether a cell is a number with a decimal comma.
+
+    >>> is_decimal_comma("1,5"), is_decimal_comma("1.5"), is_decimal_comma("1,000,000")
+    (True, False, False)
+    """
     return re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) is not None
 
 

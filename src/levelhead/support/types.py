@@ -1,4 +1,7 @@
-"""The words that parameters accept; imports nothing, so the command line can list them without loading numpy."""
+"""The words that parameters accept.
+
+Imports nothing, so that the command line can list them without loading numpy.
+"""
 
 from typing import Literal
 
