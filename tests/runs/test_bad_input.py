@@ -13,7 +13,8 @@ import torch
 from levelhead_lab.methods import METHODS
 from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs.evaluate import evaluate, rule_for
-from levelhead_lab.runs.run import run, run_packed
+from levelhead_lab.runs.packed import run_packed
+from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.sweep import read_grid, sweep, sweep_row

@@ -16,6 +16,7 @@ from levelhead.support import atomic
 from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs import run as runs
 from levelhead_lab.runs.lock import BusyError, lock_folder
+from levelhead_lab.runs.packed import run_packed
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
@@ -59,16 +60,16 @@ def interrupt(spec, folder, *, after: int) -> Run:
 
 def test_runs_on_one_device_resume_from_their_checkpoints(spec, tmp_path):
     both = [replace(spec, seed=seed, engine="fast", dtype="float32") for seed in (0, 1)]
-    whole = runs.run_packed(both, tmp_path / "whole", device="cpu")
+    whole = run_packed(both, tmp_path / "whole", device="cpu")
 
     def stop(i, record):
         if record["epoch"] == 2:
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        runs.run_packed(both, tmp_path / "runs", device="cpu", report=stop, save_every=0)
+        run_packed(both, tmp_path / "runs", device="cpu", report=stop, save_every=0)
     epochs = []
-    there = runs.run_packed(
+    there = run_packed(
         both, tmp_path / "runs", device="cpu", report=lambda _, row: epochs.append(row["epoch"])
     )
     assert sorted(epochs) == [2, 2, 3, 3]
@@ -83,7 +84,7 @@ def test_the_fast_engine_says_that_it_cannot_resume_inside_an_epoch(spec, tmp_pa
         if checkpoint.read(path).step == 0:
             path.unlink()
     assert checkpoint.checkpoints_in(there.path)
-    runs.run_packed([spec], tmp_path, device="cpu", say=said.append)
+    run_packed([spec], tmp_path, device="cpu", say=said.append)
     assert ["inside an epoch" in line and "from the start" in line for line in said] == [True]
     assert [row["epoch"] for row in there.log] == [1, 2, 3]
 
@@ -102,7 +103,7 @@ def test_old_checkpoints_beyond_the_start_do_not_outlive_new_ones(spec, tmp_path
     with pytest.raises(
         Interrupted
     ):  # from the start, as the fast engine cannot resume inside an epoch
-        runs.run_packed(
+        run_packed(
             [spec], tmp_path / "runs", device="cpu", report=stop, save_every=0, say=[].append
         )
     assert [checkpoint.read(path).epoch for path in checkpoint.checkpoints_in(there.path)] == [1]
@@ -121,7 +122,7 @@ def test_the_fast_engine_trains_again_if_only_a_checkpoint_inside_an_epoch_is_in
         path.unlink()
     checkpoint.write(there.path, replace(inside, step=4))
     flip(checkpoint.write(there.path, replace(inside, step=0)))
-    runs.run_packed([spec], tmp_path, device="cpu", say=said.append)
+    run_packed([spec], tmp_path, device="cpu", say=said.append)
     assert len(said) == 2
     assert "damaged" in said[0]
     assert "from the start" in said[1]
@@ -138,7 +139,7 @@ def test_the_plain_loop_resumes_what_the_fast_engine_left_in_a_second_stage(spec
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        runs.run_packed([both], tmp_path / "runs", device="cpu", report=stop, save_every=0)
+        run_packed([both], tmp_path / "runs", device="cpu", report=stop, save_every=0)
     there = run(both, tmp_path / "runs", device="cpu")
     np.testing.assert_allclose(there.snapshot.head.weight, whole.snapshot.head.weight, atol=1e-5)
 
@@ -342,7 +343,7 @@ def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(
     spec, tmp_path, monkeypatch, file, message
 ):
     both = [replace(spec, seed=seed, engine="fast") for seed in (0, 1)]
-    expected = [weights_of(one) for one in runs.run_packed(both, tmp_path / "whole", device="cpu")]
+    expected = [weights_of(one) for one in run_packed(both, tmp_path / "whole", device="cpu")]
     there, write = [Run.of(one, tmp_path / "parts") for one in both], atomic.write
 
     def full(path, content):
@@ -355,10 +356,10 @@ def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(
         with pytest.raises(
             OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the 2 runs"
         ):
-            runs.run_packed(both, tmp_path / "parts", device="cpu", save_every=0)
+            run_packed(both, tmp_path / "parts", device="cpu", save_every=0)
     assert [one.finished for one in there] == [False, True]
     epochs = []
-    runs.run_packed(
+    run_packed(
         both, tmp_path / "parts", device="cpu", report=lambda _, row: epochs.append(row["epoch"])
     )
     assert epochs == ([2, 3] if file.startswith("checkpoint") else [])

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from levelhead_lab.runs.run import run, run_packed
+from levelhead_lab.runs.packed import run_packed
+from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.train_command import data_text
 from tools import layouts

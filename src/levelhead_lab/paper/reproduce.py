@@ -21,7 +21,7 @@ from ..lab.choices import PaperTable, TrainingDtype
 from ..lab.downloads import where_to_get
 from ..lab.load import TINY
 from ..lab.progress import EpochProgress, epoch_progress
-from ..runs.run import check_device, run_packed
+from ..runs.packed import check_device, run_packed
 from ..runs.run_folder import Run
 from ..runs.signals import exit_with_parent, graceful_stop, interrupts_blocked
 from ..runs.workers import run_tasks

@@ -1,4 +1,15 @@
-"""Checkpoints: a State as one safetensors file, written whole or not at all, with its checksum in its name."""
+"""Checkpoints: a State as one safetensors file, written whole or not at all, with its checksum in its name.
+
+    checkpoint-<epoch>-<step>-<first 16 hex digits of its sha256>.safetensors
+
+`epoch` is the one to resume with, counted from 0, and `step` the steps already taken in it: 0 at the
+end of the epoch before. With six digits each, names sort by age. The tensors are `weights/<name>`,
+`momentum/<name>`, `mean/<name>` (of averaged weights; none unless the recipe averages) and `seen`.
+
+A rename is atomic, but not everything below it is: a disk may lose what it said it had written, and
+people copy folders. So a checkpoint is read only if its bytes have the checksum in its name, and the
+last two are kept: where the newest is damaged, the one before it still serves.
+"""
 
 import errno
 import hashlib
@@ -7,6 +18,7 @@ from pathlib import Path
 
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
+from torch import Tensor
 
 from levelhead.support import atomic
 from levelhead.support.errors import LevelheadError
@@ -17,7 +29,11 @@ _NAME = re.compile(r"checkpoint-(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
 
 
 def write(folder: Path, state: State) -> Path:
-    """Write a checkpoint, then remove all but the last two. If that fails, earlier checkpoints are kept."""
+    """Write a checkpoint, then remove all but the last two. If that fails, earlier checkpoints are kept.
+
+    Raises:
+        OSError: if it cannot be written; the message says what is kept and how to resume.
+    """
     tensors = {f"weights/{name}": tensor.contiguous() for name, tensor in state.weights.items()}
     tensors |= {f"momentum/{name}": tensor.contiguous() for name, tensor in state.momentum.items()}
     tensors |= {f"mean/{name}": tensor.contiguous() for name, tensor in state.mean.items()}
@@ -44,7 +60,7 @@ def write(folder: Path, state: State) -> Path:
 
 
 def read(path: Path) -> State:
-    """Read a checkpoint; raise LevelheadError if a byte of it has changed."""
+    """Read a checkpoint of `checkpoints_in`; raise LevelheadError if a byte of it has changed."""
     epoch, step, checksum = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]
     content = path.read_bytes()
     if _checksum(content) != checksum:
@@ -52,19 +68,39 @@ def read(path: Path) -> State:
             f"{path}: damaged, its checksum is {_checksum(content)}, not {checksum} as in its name"
         )
     tensors = from_bytes(content)
-    weights, momentum, mean = (
-        {
-            name.removeprefix(part): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(part)
-        }
-        for part in ("weights/", "momentum/", "mean/")
+    return State(
+        epoch=int(epoch),
+        step=int(step),
+        weights=_with_prefix(tensors, "weights/"),
+        momentum=_with_prefix(tensors, "momentum/"),
+        seen=tensors["seen"],
+        mean=_with_prefix(tensors, "mean/"),
     )
-    return State(int(epoch), int(step), weights, momentum, tensors["seen"], mean)
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose name begins so, by the rest of their name."""
+    parts = {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            parts[name.removeprefix(prefix)] = tensor
+    return parts
 
 
 def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[str]]:
-    """Return the newest intact State, here of any step or only of epochs' ends, and a line on each damaged one."""
+    """Return the newest intact State, and a line on each newer checkpoint that is damaged.
+
+    Args:
+        folder: of the run.
+        mid_epoch: whether a State from inside an epoch will do.
+
+    Returns:
+        The State, or None if there is no checkpoint that will do; and the lines.
+
+    Raises:
+        LevelheadError: if there are checkpoints and all are damaged: training from the start would
+            throw away, without a word, what someone may still be able to restore.
+    """
     damaged: list[str] = []
     for path in checkpoints_in(folder):
         try:
@@ -82,6 +118,10 @@ def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[
 
 
 def remove_newer(folder: Path, state: State | None) -> None:
+    """Remove the checkpoints that are newer than a State, or all if it is None.
+
+    A damaged one would otherwise stay the newest, and `write` would keep it in place of a good one.
+    """
     for path in checkpoints_in(folder):
         epoch, step, _ = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]
         if state is None or (int(epoch), int(step)) > (state.epoch, state.step):
@@ -89,10 +129,15 @@ def remove_newer(folder: Path, state: State | None) -> None:
 
 
 def epochs_kept(folder: Path) -> int:
-    return next((int(path.name.split("-")[1]) for path in checkpoints_in(folder)), 0)
+    """Return how many whole epochs the newest checkpoint has, by its name; 0 if there is none."""
+    checkpoints = checkpoints_in(folder)
+    if not checkpoints:
+        return 0
+    return int(checkpoints[0].name.split("-")[1])
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
+    """Return the files of checkpoints, newest first; neither half-written files nor others."""
     return sorted(
         (path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)), reverse=True
     )

@@ -1,6 +1,9 @@
 """The lock of a run's folder: one process trains a run at a time.
 
-The system releases it when the process ends, however it ends.
+It is a lock of the operating system on the file `lock` in the folder, by `filelock`: on every system,
+and without a process id in a file, which would have to be judged alive or dead. The system releases
+it when the process ends, however it ends, so a run that was killed can be resumed at once. The file
+itself may stay behind, and means nothing.
 """
 
 from collections.abc import Iterator
@@ -18,7 +21,16 @@ class BusyError(LevelheadError):
 
 @contextmanager
 def lock_folder(path: Path, *, writes: bool = True) -> Iterator[None]:
-    """Make a run's folder and hold its lock; a process that does not write needs none."""
+    """Make a run's folder and hold its lock while the block runs.
+
+    Args:
+        path: the folder.
+        writes: False for a process that does not write, under torchrun all but the first: it needs
+            no lock, and could not have it.
+
+    Raises:
+        BusyError: at once, if another process, or another block of this one, holds it.
+    """
     path.mkdir(parents=True, exist_ok=True)
     if not writes:
         yield

@@ -1,12 +1,22 @@
-"""Train the run of a spec: begin it, resume it, or find it finished; alone, or many on one device."""
+"""Train the run of a spec: begin it, resume it, or find it finished.
+
+The road through `run`:
+
+1. `Run.of` names the folder. If the run is finished, it is checked and returned: nothing is loaded.
+2. The data are loaded, and `uses_fast_engine` decides which engine trains. The fast one is in
+   `packed`, as for many runs; the plain one, one network step by step, is `_train_plain` here.
+3. A `TrainingSession` builds the network and keeps the folder: it checks or writes spec.json, cuts
+   the log to the last checkpoint, adds each epoch, and at the end writes model, snapshot and result.
+4. `lab.train.fit` takes the steps, and `_Saver` writes checkpoints in between.
+
+Under torchrun every process goes this road, each on its part of every batch. All of them read, and
+only the first writes; barriers keep the others from reading what it is about to remove.
+"""
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,10 +26,11 @@ from levelhead.support.errors import LevelheadError
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
 from ..lab.progress import EpochProgress
-from ..lab.train import OnBatch, State, fit, stages
+from ..lab.train import State, fit, stages
 from . import checkpoint
 from .lock import lock_folder
-from .run_folder import Run
+from .packed import OnRunRecord, run_packed
+from .run_folder import EpochRecord, Run
 from .session import TrainingSession, check_finished
 from .spec import Spec
 
@@ -31,11 +42,22 @@ COMPILES = "compiling for the GPU: up to two minutes, unless it was done before;
 
 
 def uses_fast_engine(spec: Spec, images: int, place: torch.device) -> bool:
-    """Return whether the fast engine trains a spec on so many images: `auto` takes it where it saves the compiling."""
+    """Return whether the fast engine trains a spec on so many images.
+
+    Where the spec says `auto`, it does if it saves more time than its kernels take to compile, or if
+    the plain engine cannot train in the precision asked for. That holds on one GPU: on a CPU, and
+    for several processes, the plain one trains.
+
+    Args:
+        spec: what to train.
+        images: in one epoch.
+        place: the device to train on.
+    """
     if spec.engine != "auto" or place.type != "cuda" or dist.is_initialized():
         return spec.engine == "fast"
-    seen = images * stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
-    return not PRECISIONS[spec.dtype].plain or seen * (PLAIN_IMAGE - FAST_IMAGE) > COMPILING
+    epochs = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
+    saved = images * epochs * (PLAIN_IMAGE - FAST_IMAGE)  # seconds
+    return not PRECISIONS[spec.dtype].plain or saved > COMPILING
 
 
 def run(
@@ -55,7 +77,7 @@ def run(
 ) -> Run:
     """Train what a spec asks for; resume a run that was interrupted; leave a finished one as it is.
 
-    Every epoch ends with a checkpoint.
+    By the plain engine, every epoch ends with a checkpoint.
 
     Args:
         spec: what to train, on what, and how.
@@ -67,8 +89,18 @@ def run(
         say: called with lines for people.
         data: of the spec, if they are loaded already.
         device: `cuda` where there is a GPU, if None.
-        save_every, save_steps: seconds and steps after which there is another checkpoint inside an epoch.
-        half: keep features in half precision.
+        save_every: seconds after which the plain engine writes another checkpoint inside an epoch,
+            and the fast one a checkpoint at the end of an epoch.
+        save_steps: steps after which the plain engine writes one too; only by time if None.
+        half: keep the features of the snapshot in half precision.
+
+    Returns:
+        The run, finished.
+
+    Raises:
+        LevelheadError: if the folder holds another run or is damaged, or the training diverged.
+        BusyError: if another process is training this run.
+        OSError: if the disk is full; what was trained so far is kept, as the message says.
     """
     folder = Run.of(spec, runs, name)
     if folder.finished:
@@ -101,18 +133,38 @@ def run(
     session = TrainingSession(folder, spec, data, place, writes=writes, half=half, report=report)
     if on_data is not None and writes:
         on_data(data)
-    with lock_folder(folder.path, writes=writes):
-        if folder.finished:  # by another process, before we held the lock
-            return folder
+    saver = _Saver(folder.path, save_every, save_steps, writes)
+    _train_plain(session, saver, on_batch, say)
+    return folder
+
+
+def _without_position(report: EpochProgress | None) -> OnRunRecord | None:
+    """Return a callback of many runs that is called for the only one."""
+    if report is None:
+        return None
+    return lambda _, record: report(record)
+
+
+def _train_plain(
+    session: TrainingSession,
+    saver: "_Saver",
+    on_batch: EpochProgress | None,
+    say: Callable[[str], None],
+) -> None:
+    """Train a session's network by the plain engine, from its last checkpoint on, and write the result."""
+    writes = session.writes
+    with lock_folder(session.folder, writes=writes):
+        if session.run.finished:  # by another process, before we held the lock
+            return
         session.begin(say)
-        start = _latest_checkpoint(folder.path, say)
+        start = session.latest_checkpoint(say)
         _wait_for_all()  # every process has read before anything is removed
         if writes:
             session.resume_from(start)
         _wait_for_all()
-        saver = _Saver(folder.path, save_every, save_steps, writes)
 
-        def on_epoch(state: State, record: dict[str, Any]) -> None:
+        def on_epoch(state: State, record: EpochRecord) -> None:
+            # The log first: a checkpoint is of use only with the records of the epochs before it.
             if writes:
                 session.end_epoch(record)
                 saver.save(state)
@@ -122,161 +174,39 @@ def run(
             session.data,
             session.recipe,
             session.method,
-            seed=spec.seed,
+            seed=session.spec.seed,
             start=start,
             on_step=saver,
             on_epoch=on_epoch,
-            on_batch=_batch_report(on_batch, session.epochs) if writes else None,
+            on_batch=session.batch_report(on_batch) if writes else None,
         )
         if writes:
             session.finish()
         _wait_for_all()
-    return folder
-
-
-def _without_position(
-    report: EpochProgress | None,
-) -> Callable[[int, dict[str, Any]], None] | None:
-    """Return a callback of many runs that is called for the only one."""
-    if report is None:
-        return None
-    return lambda _, record: report(record)
-
-
-def _batch_report(report: EpochProgress | None, epochs: int) -> OnBatch | None:
-    """Return what tells a bar, in its words, how far an epoch is."""
-    if report is None:
-        return None
-    return lambda epoch, done, total: report(
-        {"epoch": epoch, "of": epochs, "batch": done, "batches": total}
-    )
-
-
-def run_packed(
-    specs: Sequence[Spec],
-    runs: str | Path = "runs",
-    *,
-    names: Sequence[str | None] | None = None,
-    slots: int = 8,
-    report: Callable[[int, dict[str, Any]], None] | None = None,
-    on_batch: Callable[[int, dict[str, Any]], None] | None = None,
-    say: Callable[[str], None] = print,
-    data: Sequence[Data | None] | None = None,
-    device: str = "cuda",
-    save_every: float = 60.0,
-    half: bool = False,
-    evaluate_early: bool = True,
-) -> list[Run]:
-    """Train many specs at once on one device with the fast engine; for the options see `run` and `fit_many`."""
-    from ..fast.fit_many import fit_many
-    from ..fast.job import Job
-
-    check_device(device)
-    given = data or [None] * len(specs)
-    folders = []
-    for spec, name in zip(specs, names or [None] * len(specs), strict=True):
-        folders.append(Run.of(spec, runs, name))
-    loaded: dict[Any, Data] = {}
-    on_batch_of: dict[int, Any] = {}  # by the session's id
-    with ExitStack() as locks:
-        sessions: list[TrainingSession] = []
-        for i, (spec, folder) in enumerate(zip(specs, folders, strict=True)):
-            # Specs with equal keys share the very arrays, so that they can be stacked.
-            key = spec.data_key
-            if folder.finished:
-                check_finished(folder, spec, loaded.get(key) or given[i])
-                continue
-            loaded[key] = loaded.get(key) or given[i] or spec.load()
-            tell = None
-            if report is not None:
-                tell = partial(report, i)
-            session = TrainingSession(
-                folder, spec, loaded[key], torch.device(device), half=half, report=tell
-            )
-            sessions.append(session)
-            if on_batch is not None:
-                on_batch_of[id(session)] = _batch_report(partial(on_batch, i), session.epochs)
-        # All folders are locked before the first training begins.
-        for session in sessions:
-            locks.enter_context(lock_folder(session.folder))
-            session.begin(say)
-        # The engine trains in one precision at a time.
-        for dtype in sorted({session.spec.dtype for session in sessions}):
-            part = [session for session in sessions if session.spec.dtype == dtype]
-            jobs = []
-            for session in part:
-                start = _latest_checkpoint(session.folder, say, mid_epoch=False)
-                if start is None and checkpoint.checkpoints_in(session.folder):
-                    say(
-                        f"{session.folder}: the fast engine cannot resume inside an epoch, and every checkpoint is "
-                        "inside one; training from the start"
-                    )
-                session.resume_from(start)
-                job = Job(
-                    session.net,
-                    session.data,
-                    session.recipe,
-                    session.method,
-                    session.spec.seed,
-                    start,
-                )
-                jobs.append(job)
-
-            def tell_batch(i: int, *batch: int, part: list[TrainingSession] = part) -> None:
-                on_batch_of[id(part[i])](*batch)
-
-            fit_many(
-                jobs,
-                slots=slots,
-                device=device,
-                dtype=PRECISIONS[dtype],
-                evaluate_early=evaluate_early,
-                on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
-                on_batch=tell_batch if on_batch_of else None,
-                on_end=lambda i, _, part=part: part[i].finish(),
-                save_every=save_every,
-                on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state),
-            )
-    return folders
-
-
-def check_device(device: str) -> None:
-    """Raise LevelheadError if a GPU is asked for that torch does not see."""
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise LevelheadError(
-            "packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train "
-            "with `levelhead train`, or sweep with the executor local"
-        )
-
-
-def _latest_checkpoint(
-    folder: Path, say: Callable[[str], None], *, mid_epoch: bool = True
-) -> State | None:
-    """Return the State to resume from, and say which checkpoints were damaged; None to train from the start."""
-    state, damaged = checkpoint.latest(folder, mid_epoch=mid_epoch)
-    for line in damaged:
-        say(f"{line}; resuming from the one before")
-    return state
 
 
 class _Saver:
-    """Saves checkpoints inside an epoch, every so many seconds or steps."""
+    """Saves checkpoints inside an epoch, every so many seconds or steps. It is the `on_step` of `fit`.
+
+    `fit` hands it a function and not a State: a State is a copy of all weights on the host, which is
+    only made when it is due.
+    """
 
     def __init__(self, folder: Path, seconds: float, steps: int | None, writes: bool):
         self.folder = folder
-        self.seconds = seconds
-        self.steps = steps
-        self.writes = writes
+        self.seconds = seconds  # between two checkpoints, at least
+        self.steps = steps  # between two checkpoints; None to go by the time alone
+        self.writes = writes  # whether this process does
         self.taken = 0  # steps
         self.last = time.monotonic()
 
-    def __call__(self, now: Callable[[], State]) -> None:
+    def __call__(self, current_state: Callable[[], State]) -> None:
         self.taken += 1
         due = time.monotonic() - self.last >= self.seconds
         if self.steps is not None and self.taken % self.steps == 0:
             due = True
         if self.writes and due:
-            self.save(now())
+            self.save(current_state())
 
     def save(self, state: State) -> None:
         checkpoint.write(self.folder, state)
@@ -284,10 +214,17 @@ class _Saver:
 
 
 def _join_processes(device: str | None) -> tuple[torch.device, bool]:
-    """Return the device to train on, and whether this process writes. Under torchrun, join the others first."""
-    kind = device
-    if kind is None:
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
+    """Return the device to train on, and whether this process writes. Under torchrun, join the others first.
+
+    torchrun tells each process by environment variables how many there are (WORLD_SIZE) and which of
+    its machine it is (LOCAL_RANK), and so which GPU is its own.
+    """
+    if device is not None:
+        kind = device
+    elif torch.cuda.is_available():
+        kind = "cuda"
+    else:
+        kind = "cpu"
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return torch.device(kind), True
     if not dist.is_initialized():

@@ -7,17 +7,21 @@ A grid of specs is a TOML file whose keys are those of a `Spec`. A list stands f
     ratio = [10, 50]
     seed = [0, 1, 2]
     hold_out = 0.1
+
+The road of `levelhead sweep`: `read_grid` makes the specs, `sweep` has every run that is not finished
+trained by workers (`workers.run_tasks`) and says what became of each, `sweep_row` evaluates a finished
+run, and `sweep_grid` puts these together and makes a table.
 """
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -29,39 +33,76 @@ from levelhead.support.text import read as read_text
 from ..lab.choices import Executor
 from ..lab.recipe import parse_toml
 from .evaluate import evaluate, rule_for
-from .run import run, run_packed
+from .packed import run_packed
+from .run import run
 from .run_folder import Run
 from .session import check_finished
 from .signals import graceful_stop
 from .spec import Spec
 from .workers import Where, run_tasks
 
-MOST_RUNS = 100_000  # of one grid
+MOST_RUNS = 100_000  # of one grid: more is a slip, and would fill the memory before it is seen
+# Where the tasks of an executor are done. `packed` has one task, of all runs, and does it here.
 _WHERE: dict[Executor, Where] = {"local": "processes", "packed": "here", "ray": "ray"}
+
+
+class SweepRow(TypedDict):
+    """The errors of one run on its test set, from 0 to 1; the adjusted ones None without held-out samples."""
+
+    run: str  # its folder
+    method: str
+    ratio: float
+    seed: int
+    rule: str | None  # by which the head was adjusted
+    strength: float | None  # of that rule, if it has one
+    adjusted_error: float | None
+    adjusted_balanced_error: float | None
+    error: float  # as trained
+    balanced_error: float
+
+
+class SweepResult(TypedDict):
+    """What `levelhead sweep --json` prints."""
+
+    rows: list[SweepRow]
+    failed: list[str]  # titles of the specs that could not be trained
 
 
 def read_grid(path: str | Path, *, allow_code: bool = False) -> list[Spec]:
     """Read the specs of a grid; the last key varies fastest. A ratio implies the profile long-tail.
 
-    A method as FILE.py:NAME is code that the grid names, not the command line: without `allow_code` it is refused.
+    Everything is checked before anything is trained: keys, values, methods and recipes.
+
+    Args:
+        path: of the TOML file.
+        allow_code: let the grid name a method as FILE.py:NAME. That is code which is then run, and
+            it is the grid that names it, not the one who types the command: so it is refused unless
+            allowed.
+
+    Raises:
+        LevelheadError: with the file's name, if a spec cannot be made of it.
     """
     try:
         grid = parse_toml(read_text(path))
     except ValueError as error:
         raise LevelheadError(f"{path}: not TOML: {error}") from None
-    known = [field.name for field in fields(Spec) if field.name != "counts"]
+    # Not `counts`: a list of them would be read as values to try in turn.
+    keys = [field.name for field in fields(Spec) if field.name != "counts"]
     for key, value in grid.items():
-        if key not in known:
-            raise LevelheadError(f"{path}: unknown key {key!r}; the keys are {', '.join(known)}")
+        if key not in keys:
+            raise LevelheadError(f"{path}: unknown key {key!r}; the keys are {', '.join(keys)}")
         if value == []:
             raise LevelheadError(f"{path}: {key} has no values; give one, or leave it out")
     if "data" not in grid:
         raise LevelheadError(f'{path}: expected data = ..., such as "digits" or a folder of images')
     if "ratio" in grid:
         grid.setdefault("profile", "long-tail")
-    values = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
+    values: dict[str, list[object]] = {}
+    for key, value in grid.items():
+        values[key] = value if isinstance(value, list) else [value]
     if "ratio" not in grid and any(profile != "given" for profile in values.get("profile", ())):
         raise LevelheadError(f"{path}: profile: needs a ratio")
+    # Counted before they are made.
     size = prod(map(len, values.values()))
     if size > MOST_RUNS:
         raise LevelheadError(f"{path}: {size:,} runs in one grid; expected at most {MOST_RUNS:,}")
@@ -72,14 +113,17 @@ def read_grid(path: str | Path, *, allow_code: bool = False) -> list[Spec]:
                 advice=Advice("allow_code", None, "if you trust both files"),
             )
     try:
-        specs = []
-        for combination in product(*values.values()):
-            spec = Spec(**dict(zip(values, combination, strict=True)))
-            spec.identity()  # finds its method and its recipe
-            specs.append(spec)
-        return specs
+        return [_checked_spec(values, combination) for combination in product(*values.values())]
     except ValueError as error:
         raise LevelheadError(f"{path}: {error}") from None
+
+
+def _checked_spec(keys: Iterable[str], values: Iterable[object]) -> Spec:
+    """Return the spec with these values of these keys; raise ValueError if its method or recipe is not found."""
+    entries: dict[str, Any] = dict(zip(keys, values, strict=True))  # their types the spec checks
+    spec = Spec(**entries)
+    spec.identity()  # finds its method and its recipe
+    return spec
 
 
 @dataclass(frozen=True)
@@ -99,9 +143,12 @@ def sweep(
     workers: int = 2,
     tries: int = 3,
     report: Callable[[Spec, str], None] | None = None,
-    options: dict[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
     """Train every spec that is not finished, shared trainings once; a spec that fails stops no other.
+
+    Call it again to resume: what is finished is left, and what was interrupted goes on from its last
+    checkpoint.
 
     Args:
         specs: in the order of the result. Two that differ only in what is done after training are one run.
@@ -111,6 +158,12 @@ def sweep(
         tries: how often a run is started again whose worker was lost.
         report: called with a spec and what became of it: `finished`, `failed`, or `lost` to be started again.
         options: further arguments of `run`, or of `run_packed`.
+
+    Returns:
+        What became of each spec, in their order.
+
+    Raises:
+        LevelheadError: if an option cannot be, or if two specs on different data would be one run.
     """
     check_choice("executor", executor, _WHERE)
     if workers < 1:
@@ -118,13 +171,15 @@ def sweep(
     if tries < 1:
         raise LevelheadError(f"expected at least 1 try, got {tries}", parameter="tries")
     options = options or {}
-    folder = Path(runs).absolute()
+    folder = Path(runs).absolute()  # a worker may be in another one
     run_of = [Run.of(spec, runs) for spec in specs]
     unfinished, errors = _find_unfinished(specs, run_of)
+    # A task is a group of specs: packed, one group of all, which the engine shares out by itself.
     if executor == "packed":
         groups = [unfinished]
         train = partial(run_packed, runs=folder, slots=workers, **options)
     else:
+        # Processes on this machine share its cores; on a cluster, torch finds its own.
         threads = None
         if executor == "local":
             threads = max(1, multiprocessing.cpu_count() // workers)
@@ -158,7 +213,11 @@ def sweep(
 def _find_unfinished(
     specs: Sequence[Spec], run_of: Sequence[Run]
 ) -> tuple[list[Spec], dict[Run, str]]:
-    """Return the specs to train, one for each run, and what is wrong with finished runs that cannot be used."""
+    """Return the specs to train, one for each run, and what is wrong with finished runs that cannot be used.
+
+    Raises:
+        LevelheadError: if two specs would share a run although their data are not the same.
+    """
     spec_of: dict[Run, Spec] = {}  # the first that asks for a run
     errors: dict[Run, str] = {}
     for spec, trained in zip(specs, run_of, strict=True):
@@ -177,7 +236,9 @@ def _find_unfinished(
     return [spec for trained, spec in spec_of.items() if not trained.finished], errors
 
 
-def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[str, Any]) -> None:
+def _train(
+    group: list[Spec], *, runs: Path, threads: int | None, options: Mapping[str, Any]
+) -> None:
     """Train specs one after the other, in a worker's process."""
     if threads is not None:
         torch.set_num_threads(threads)
@@ -193,21 +254,36 @@ def sweep_grid(
     workers: int,
     allow_code: bool,
     say: Callable[[str], None],
-) -> tuple[dict[str, Any], str]:
-    """Train every run of a grid; return the errors of each, for programs and for people: `levelhead sweep`."""
+) -> tuple[SweepResult, str]:
+    """Train every run of a grid and evaluate it: the body of `levelhead sweep`.
+
+    Args:
+        path, allow_code: as for `read_grid`.
+        runs, executor, workers: as for `sweep`.
+        say: called with lines for people, as runs end.
+
+    Returns:
+        The errors of each run that could be trained: for programs, and as a table for people.
+
+    Raises:
+        LevelheadError: if the grid cannot be used, or none of its runs could be trained.
+    """
     specs = read_grid(path, allow_code=allow_code)
-    done = 0
     for spec in specs:
-        rule_for(spec.resolve_method())  # raises an error if there is none
+        rule_for(
+            spec.resolve_method()
+        )  # raises an error if there is none: before hours of training
+    done = 0
 
     def report(spec: Spec, status: str) -> None:
         nonlocal done
-        done += status != "lost"
+        if status != "lost":  # it will be started again
+            done += 1
         say(f"{spec.title}: {status} ({done} of at most {len(specs)})")
 
     def summary() -> str:
         all_runs = {Run.of(spec, runs) for spec in specs}
-        finished = sum(each.finished for each in all_runs)
+        finished = sum(trained.finished for trained in all_runs)
         return f"{finished} of {len(all_runs)} runs are finished"
 
     with graceful_stop(summary, say):
@@ -223,12 +299,14 @@ def sweep_grid(
     return {"rows": rows, "failed": [outcome.spec.title for outcome in failed]}, _table(rows)
 
 
-def sweep_row(outcome: Outcome) -> dict[str, Any]:
+def sweep_row(outcome: Outcome) -> SweepRow:
     """Return the errors of a run on its test set: as trained and, if it held samples out, adjusted."""
     snapshot = outcome.run.snapshot
     spec = outcome.spec
     rule = rule_for(spec.resolve_method())
-    row = {
+    logits = snapshot.logits("test")
+    labels = snapshot.labels["test"]
+    row: SweepRow = {
         "run": str(outcome.run.path),
         "method": spec.method,
         "ratio": spec.ratio,
@@ -237,6 +315,8 @@ def sweep_row(outcome: Outcome) -> dict[str, Any]:
         "strength": None,
         "adjusted_error": None,
         "adjusted_balanced_error": None,
+        "error": measure.error(logits, labels),
+        "balanced_error": measure.balanced_error(logits, labels),
     }
     if "held-out" in snapshot.features:
         evaluation = evaluate(snapshot, rule=rule)
@@ -244,26 +324,24 @@ def sweep_row(outcome: Outcome) -> dict[str, Any]:
         row["strength"] = evaluation.tuned.strength
         row["adjusted_error"] = evaluation.after.error
         row["adjusted_balanced_error"] = evaluation.after.balanced_error
-    logits = snapshot.logits("test")
-    labels = snapshot.labels["test"]
-    row["error"] = measure.error(logits, labels)
-    row["balanced_error"] = measure.balanced_error(logits, labels)
     return row
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[SweepRow]) -> str:
     """Return both errors of each run, as trained and adjusted, a line each."""
     width = max(len(row["run"]) for row in rows)
     lines = [f"{'run':{width}}{'error':>18}{'balanced error':>18}  adjusted by"]
     for row in rows:
-        if row["rule"] is None:
-            cells = [f"{100 * row[what]:.1f} %" for what in ("error", "balanced_error")]
-            by = "nothing: no samples were held out"
-        else:
-            cells = [
-                f"{100 * row[what]:.1f} -> {100 * row[f'adjusted_{what}']:.1f} %"
-                for what in ("error", "balanced_error")
-            ]
+        error = _errors_text(row["error"], row["adjusted_error"])
+        balanced = _errors_text(row["balanced_error"], row["adjusted_balanced_error"])
+        by = "nothing: no samples were held out"
+        if row["rule"] is not None:
             by = RULES[row["rule"]].text(row["strength"])
-        lines.append(f"{row['run']:{width}}{cells[0]:>18}{cells[1]:>18}  {by}")
+        lines.append(f"{row['run']:{width}}{error:>18}{balanced:>18}  {by}")
     return "\n".join(lines)
+
+
+def _errors_text(trained: float, adjusted: float | None) -> str:
+    if adjusted is None:
+        return f"{100 * trained:.1f} %"
+    return f"{100 * trained:.1f} -> {100 * adjusted:.1f} %"
