@@ -1,4 +1,7 @@
-"""Where the arrays of an HDF5 file of Keras lie, every offset checked: the HDF5 library crashes on some damaged files.
+"""Where the arrays of an HDF5 file of Keras lie, every offset checked.
+
+Not by the HDF5 library: it loops forever, or crashes, on some damaged files, and does not say where
+in the file an array is that lies in a zip.
 
 An HDF5 file is a tree of groups and arrays, each of which begins with an object header: a list of
 messages. Those that are read say an array's shape (SPACE), its numbers (TYPE) and where they lie
@@ -9,6 +12,17 @@ the oldest way, as symbol tables: a B-tree of nodes, and a heap of names that th
         _walk: group -> _members (TREE -> SNOD -> name, header) -> _messages of each -> groups in it
         _span: messages of an array -> a `Span`
         _attribute: messages of a group -> the name of the layer that Keras states there
+
+The blocks that are read, all numbers little-endian, offsets (o) and lengths (l) of 8 bytes:
+
+    superblock 0  signature 8, version 1, others 4, sizes of o and l 2, ... at 24: base o, free o,
+                  end o, driver o, name o, header of the root group o
+    header 1      version 1, - 1, messages 2, uses 4, length 4, - 4; then messages
+    message       kind 2, length 2, flags 1, - 3; then its body
+    TREE          mark 4, kind 1, level 1, entries 2, left o, right o; then key l, child o, key l...
+    SNOD          mark 4, version 1, - 1, entries 2; then entries of 40: name o, header o, kind 4, - 20
+    HEAP          mark 4, version 4, length l, free o, names o
+    GCOL          mark 4, version 4, length l; then number 2, uses 2, - 4, length l and the text
 
 A damaged or hostile file may point anywhere. So nothing is read outside of it, no header twice, and
 all pieces together may not be much longer than the file (`_Reader`).
@@ -72,12 +86,16 @@ def hdf5_arrays(
 
     Returns:
         Arrays by key, such as `layers/dense/vars/0`, and names by the key of their group.
+
+    Raises:
+        LevelheadError: the file is damaged, or of another version than h5py writes by default.
     """
     with path.open("rb") as file:
         if size is None:
             size = path.stat().st_size - start
         reader = _Reader(file, start, size)
         try:
+            # All headers first: where they lie, none may be twice. Then what they say.
             objects = list(_walk(reader, _messages(reader, _root(reader)), "", 0))
             spans = {}
             names = {}
@@ -96,19 +114,33 @@ def hdf5_arrays(
 
 @dataclass
 class _Reader:
-    """A range of a file, read in pieces: not too many, and all together not much more than the file."""
+    """A range of a file, read in pieces: not too many, and all together not much more than the file.
+
+    Args:
+        file: open for reading.
+        start, size: the range; all offsets count from its begin.
+        reads: pieces so far, at most `MOST_READS`.
+        taken: bytes so far, and letters of names, at most twice the file and a bit: a sound file
+            has each of its bytes read about once.
+        seen: blocks of object headers: none may be there twice, else groups could hold themselves.
+        heaps: {place of a heap: {number of a text: (where it lies, its length)}}, each read once.
+    """
 
     file: BinaryIO
     start: int
     size: int
     reads: int = 0
-    taken: int = 0  # bytes so far, and letters of names
-    seen: set[int] = field(default_factory=set)  # blocks of object headers: none may be there twice
-    # {place of a heap: {number of a text: (where it lies, its length)}}
+    taken: int = 0
+    seen: set[int] = field(default_factory=set)
     heaps: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     def read(self, at: int, length: int) -> bytes:
-        """Return bytes of the range; offsets count from its begin."""
+        """Return bytes of the range.
+
+        Raises:
+            LevelheadError: they are not all inside, too many for one piece, or it is one piece too
+                many.
+        """
         self.reads += 1
         if (
             not 0 <= at <= at + length <= self.size
@@ -121,24 +153,40 @@ class _Reader:
         return self.file.read(length)
 
     def take(self, length: int) -> None:
-        """Count bytes that are kept; a file whose parts overlap would otherwise grow without end."""
+        """Count bytes that are kept: a file whose parts overlap would otherwise grow without end."""
         self.taken += length
         if self.taken > 2 * self.size + (1 << 16):
             raise LevelheadError("its parts overlap")
 
     def numbers(self, at: int, form: str) -> tuple:
-        """Return little-endian numbers, by a form as `struct` has them."""
+        """Return little-endian numbers.
+
+        Args:
+            at: where they are.
+            form: as `struct` has them, such as "6Q".
+        """
         return unpack_from(f"<{form}", self.read(at, calcsize(f"<{form}")))
 
     def block(self, at: int, mark: bytes, form: str) -> tuple:
-        """Return the numbers after the four letters that begin a block."""
+        """Return the numbers after the four letters that begin a block.
+
+        Raises:
+            LevelheadError: it begins otherwise: whatever pointed there is damaged.
+        """
         if self.read(at, 4) != mark:
             raise LevelheadError(f"no {mark.decode()} at {at}")
         return self.numbers(at + 4, form)
 
 
 def _root(reader: _Reader) -> int:
-    """Return where the header of the root group is, as the superblock says."""
+    """Return where the header of the root group is, as the superblock says.
+
+    Only version 0 is read, which h5py writes unless it is told `libver="latest"`, as Keras never
+    does.
+
+    Raises:
+        LevelheadError: the file is another, or shorter than it says.
+    """
     signature, version, _, sizes = reader.numbers(0, "8sB4s2s")
     # Offsets and lengths are of 8 bytes each in whatever h5py writes.
     if signature != SIGNATURE or version != 0 or sizes != b"\x08\x08":
@@ -152,7 +200,18 @@ def _root(reader: _Reader) -> int:
 def _walk(
     reader: _Reader, group: Messages, prefix: str, depth: int
 ) -> Iterator[tuple[str, Messages]]:
-    """Yield every group and array below a group with its key, and what its header says."""
+    """Yield every group and array below a group with its key, and what its header says.
+
+    Args:
+        reader: of the file.
+        group: the messages of the group.
+        prefix: of keys, with a slash at its end.
+        depth: groups around it.
+
+    Raises:
+        LevelheadError: groups are too deep, names too long, or something is neither group nor
+            array, as a group in a newer way, or with a link to another file, is.
+    """
     if depth > DEEPEST:
         raise LevelheadError("its groups are too deep")
     for name, at in _members(reader, group):
@@ -169,7 +228,10 @@ def _walk(
 
 
 def _messages(reader: _Reader, at: int) -> Messages:
-    """Return the messages in the header of an object, by kind; those of no use here are left out."""
+    """Return the messages in the header of an object, by kind; those of no use here are left out.
+
+    A header that grew lies in several blocks: a CONTINUATION says where the next one is.
+    """
     version, _, count, _, length = reader.numbers(at, "BBHII")
     if version != 1:
         raise LevelheadError(f"expected an object header of version 1, got {version}")
@@ -195,7 +257,11 @@ def _messages(reader: _Reader, at: int) -> Messages:
 
 
 def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
-    """Yield the name and the header of every object in a group; links have no header, and are left out."""
+    """Yield the name and the header of every object in a group; links have no header, and are left out.
+
+    The group's message TABLE leads to a tree, whose leaves have the members in the order of their
+    names, and to a heap, a piece of the file in which the names stand, each with a zero behind it.
+    """
     if _TABLE not in group:
         raise LevelheadError("expected a group as a symbol table")
     tree, heap = unpack_from("<2Q", group[_TABLE][0])
@@ -221,7 +287,12 @@ def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
 
 
 def _leaf_members(reader: _Reader, at: int, names: bytes) -> Iterator[tuple[str, int]]:
-    """Yield the name and the header of every object in a leaf; names are in the group's heap of texts."""
+    """Yield the name and the header of every object in a leaf of a group's tree.
+
+    Args:
+        reader, at: the file, and where the leaf is.
+        names: the group's heap of names, into which the leaf's entries point.
+    """
     _, _, count = reader.block(at, b"SNOD", "BBH")
     for i in range(count):
         name_at, header, kind = reader.numbers(at + 8 + 40 * i, "QQI")
@@ -234,7 +305,20 @@ def _leaf_members(reader: _Reader, at: int, names: bytes) -> Iterator[tuple[str,
 
 
 def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
-    """Return where the numbers of an array are; what cannot be changed in place has a dtype that says why."""
+    """Return where the numbers of an array are.
+
+    What cannot be changed in place has a dtype that says why, such as "F32, not in one piece": it
+    is refused only if it is the head.
+
+    Args:
+        reader, path: the file.
+        key: what the array is called.
+        array: the messages of its header.
+
+    Raises:
+        LevelheadError: its shape is unknown, or its numbers are not where, or not as many as, it
+            says.
+    """
     version, rank, _, kind = unpack_from("<4B", array[_SPACE][0])
     if version not in (1, 2) or rank > 32 or (version == 2 and kind > 1):
         raise LevelheadError("an array has a shape of an unknown kind")
@@ -257,7 +341,14 @@ def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
 
 
 def _dtype(form: bytes) -> tuple[str, int]:
-    """Return the dtype as safetensors calls it, or a word for messages, and the bytes of one number."""
+    """Return the dtype as safetensors calls it, or a word for messages, and the bytes of one number.
+
+    A TYPE spells out how a float is made: where its exponent and mantissa are, and how long. Only
+    the three that IEEE 754 has here are known by name.
+
+    Args:
+        form: the body of the message.
+    """
     kind, order, _, _, width = unpack_from("<4BI", form)
     kind &= 15  # the other bits are a version
     if kind == _FLOAT and not order & 0x41:  # little-endian
@@ -279,7 +370,10 @@ class _AttributeParts(NamedTuple):
 
 
 def _attributes(messages: Messages) -> Iterator[_AttributeParts]:
-    """Yield the attributes of an object; those of versions that are not known are left out."""
+    """Yield the attributes of an object; those of versions that are not known are left out.
+
+    Name, type, space and value follow one another; versions 2 and 3 no longer pad them to 8 bytes.
+    """
     for body in messages.get(_ATTRIBUTE, ()):
         version, _, *sizes = unpack_from("<BBHHH", body)
         if version not in (1, 2, 3):
@@ -298,7 +392,10 @@ def _attributes(messages: Messages) -> Iterator[_AttributeParts]:
 
 
 def _attribute(reader: _Reader, messages: Messages, wanted: str) -> str | None:
-    """Return the text of an attribute of an object, or None if it has none of that name, or no text in it."""
+    """Return the text of an attribute of an object; None if it has none of that name, or no text in it.
+
+    A text is of a fixed length, in the message itself, or of any length, in a heap.
+    """
     for name, form, value in _attributes(messages):
         if name != wanted.encode() or len(form) < 8:
             continue
@@ -321,6 +418,7 @@ def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> by
     """Return a text of variable length, out of the heap that it is in.
 
     Args:
+        reader: of the file, which remembers heaps: many texts are in one.
         length: how long it is.
         collection: where the heap is.
         wanted: the number of the text in it.
@@ -335,7 +433,12 @@ def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> by
 
 
 def _texts_in_heap(reader: _Reader, collection: int) -> dict[int, tuple[int, int]]:
-    """Return {number of a text: (where it lies, its length)} of a heap."""
+    """Return {number of a text: (where it lies, its length)} of a heap.
+
+    Args:
+        reader: of the file.
+        collection: where the heap begins; its size is stated there.
+    """
     _, size = reader.block(collection, b"GCOL", "IQ")
     at = collection + 16
     end = min(collection + size, reader.size)

@@ -1,10 +1,19 @@
-"""The wire format of protobuf, in a file: where each field lies, and what changes if one of them does.
+"""The wire format of protobuf, in a file: where each field lies, and what a change brings with it.
 
-A message is a row of fields, each a tag (number and wire type) and a value; a value that is a
-message, a string or bytes has its length before it. So whoever makes a string longer must change
-the length of every message around it: `with_lengths` does. `WireFile` finds fields, `outline` gives
-a message without its large numbers, for the protobuf library to parse. A file is read in small
-pieces, and what is passed over is never read: large numbers are copied, not held.
+A message is a row of fields, each a tag and a value:
+
+    tag      a varint: number of the field << 3 | wire type
+    value    of type 0 a varint, of 1 and 5 eight and four bytes; of 2 a length, as a varint, and as
+             many bytes: a message, a string, or bytes
+
+A varint is a number in base 128, lowest digits first; the upper bit of a byte says that more
+follow. So whoever makes a string longer must change the length of every message around it, and a
+length may itself take a byte more then: `with_lengths` does that.
+
+`WireFile` finds fields, `outline` gives a message without its large numbers, for the protobuf
+library to parse. A file is read in small pieces, and what is passed over is never read: large
+numbers are copied, not held. Which field means what is said by whoever asks, as `MessageKind`s
+(onnx_file.py).
 
 Reference: https://protobuf.dev/programming-guides/encoding/
 """
@@ -57,7 +66,8 @@ class WireFile:
     Args:
         path, size: the file and its length.
         parts: {(begin, end) of a message: {number: its fields of that number that hold bytes}}, of
-            the messages that were looked at.
+            the messages that were looked at: a graph of thousands of nodes is asked for many of
+            them.
     """
 
     path: Path
@@ -70,14 +80,26 @@ class WireFile:
         return cls(path, path.stat().st_size)
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`."""
+        """Return the bytes from `start` to `end`.
+
+        Raises:
+            LevelheadError: the file ends before.
+        """
         data = bytes_at(self.path, start, end - start)
         if len(data) != end - start:
             raise LevelheadError("cut short")
         return data
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
-        """Yield the fields of the message from `start` to `end`."""
+        """Yield the fields of the message from `start` to `end`, in the order of the file.
+
+        Only tags, lengths and what lies in the same piece are read: behind a long value, the next
+        piece begins where that ends.
+
+        Raises:
+            LevelheadError: these bytes are no message, or one that is cut short. Groups, which
+                proto2 had and ONNX never used, are not read.
+        """
         piece = b""  # bytes of the file from `first` on
         first = start
         at = start
@@ -122,7 +144,17 @@ class WireFile:
     def locate(self, steps: Steps) -> tuple[int, int]:
         """Follow steps from message to message; return where the last field's value begins and ends.
 
-        (0, 0) if there is no such field.
+        Args:
+            steps: (field number, index among those) from the whole file on; None for a field that
+                must stand alone.
+
+        Returns:
+            (begin, end), or (0, 0) if there is no such field.
+
+        Raises:
+            LevelheadError: a field that must stand alone is there twice. protobuf would take the
+                last of two strings and join two messages: what is found here would not be what is
+                read there.
         """
         start = 0
         end = self.size
@@ -145,8 +177,9 @@ class MessageKind:
 
     Args:
         inside: the kinds of the messages in it, by the number of their field.
-        numbers: the fields that hold numbers alone.
-        mark: a field that is added where numbers are left out.
+        numbers: the fields that hold numbers alone, packed or raw.
+        mark: a field that is added where numbers are left out, so that a tensor without them is not
+            taken for an empty one.
     """
 
     inside: Mapping[int, "MessageKind"] = field(default_factory=dict)
@@ -155,14 +188,29 @@ class MessageKind:
 
 
 def outline(file: WireFile, kind: MessageKind, longest: int) -> bytes:
-    """Return a message as it would be if its fields of numbers that are longer than `longest` bytes were empty."""
+    """Return a message as it would be if its long fields of numbers were empty.
+
+    Args:
+        file: the message, whose fields are remembered on the way.
+        kind: of the message.
+        longest: bytes of numbers that are still kept.
+    """
     return b"".join(_outline(file, 0, file.size, kind, longest, 0))
 
 
 def _outline(
     file: WireFile, start: int, end: int, kind: MessageKind, longest: int, depth: int
 ) -> list[bytes]:
-    """Return the blocks of the outline of the message from `start` to `end`, and remember its fields in `file`."""
+    """Return the blocks of the outline of the message from `start` to `end`.
+
+    Its fields are remembered in `file`. Blocks are joined once, at the end: a message inside
+    another would else be copied at every depth.
+
+    Args:
+        file, start, end: where it is.
+        kind, longest: as in `outline`.
+        depth: messages around it.
+    """
     if depth > DEEPEST_MESSAGE:
         raise LevelheadError("its messages are too deep")
     parts: dict[int, list[Field]] = defaultdict(list)
@@ -193,7 +241,11 @@ def _outline(
 
 @dataclass(frozen=True)
 class Splice(Edit):
-    """An edit inside the message or string at `steps`, which changes the lengths of all around it."""
+    """An edit inside the message or string at `steps`, which changes the lengths of all around it.
+
+    Args:
+        steps: from the whole file to the innermost message or string that the edit is in.
+    """
 
     steps: tuple[FieldStep, ...] = ()
 
@@ -202,8 +254,13 @@ def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
     """Return edits of a message and, where they change how long its parts are, those of the lengths.
 
     Args:
-        file: the message.
-        edits: those that keep the length of what they change, and `Splice`s, which need not.
+        file: the message as it is.
+        edits: those that keep the length of what they change, or change the whole file's, which is
+            nowhere stated; and `Splice`s, which need not.
+
+    Returns:
+        The edits that were given, and one for each length that stands in the file before a part
+        that changed.
     """
     # A part is known by where it begins and ends.
     growth: Counter[tuple[int, int]] = Counter()  # by how many bytes each becomes longer
@@ -226,7 +283,7 @@ def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
 
 
 def length_at(file: WireFile, start: int) -> int:
-    """Return where the length of the value that begins at `start` begins: after the tag, whose last byte is small.
+    """Return where the length of the value that begins at `start` begins: right after the tag.
 
     Both are varints, whose bytes but the last have their upper bit set. So, read backwards from the
     value, the length ends where a byte without that bit precedes: the end of the tag.
@@ -240,7 +297,11 @@ def length_at(file: WireFile, start: int) -> int:
 
 
 def encode_field(number: int, value: bytes) -> bytes:
-    """Return a field that holds a message, a string or bytes."""
+    """Return a field that holds a message, a string or bytes.
+
+    >>> encode_field(2, b"bias")
+    b'\\x12\\x04bias'
+    """
     return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
@@ -260,7 +321,12 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a base-128 number, lowest seven bits first; return it and the offset after it."""
+    """Read a base-128 number, lowest seven bits first; return it and the offset after it.
+
+    Raises:
+        LevelheadError: the data end before it does, or it has more than ten bytes, which 64 bits
+            take at most.
+    """
     value = 0
     for i in range(LONGEST_VARINT):
         if at + i >= len(data):

@@ -1,11 +1,20 @@
-"""A zip file, changed in place: bytes of stored records with their checksums, and a note as a record at the end.
+"""A zip file, changed in place: stored records with their checksums, and a note as a record.
 
-A zip is its records, each a header, a name and data; then the list of all records, with their
-checksums, sizes and offsets; then an end that says where the list is. State dicts of torch, Keras
-models and weights of MLX are zips whose records are stored as they are, so that a head is a byte
-range of the file. `Archive` checks the structure when it is opened. `Archive.complete` adds to the
-edits of such ranges what must change with them: the checksum in front of (or behind) the data and
-in the list, and the note, as a record that goes where the list was, with the list behind it.
+    record    header (LOCAL), name, data; then perhaps its checksum and sizes (DESCRIBED)
+    ...
+    list      an entry (CENTRAL) and a name for each record: checksum, sizes, offset
+    end       END64 and LOCATOR where numbers are large, then END: where the list is
+
+State dicts of torch, Keras models and weights of MLX are zips whose records are stored as they are,
+so that a head is a byte range of the file. `Archive` checks the structure when it is opened.
+`Archive.complete` adds to the edits of such ranges what must change with them: the checksum in
+front of (or behind) the data and in the list, and the note, as a record that goes where the list
+was, with the list behind it. No record is moved, so that all offsets stay.
+
+Programs differ in what they make of a zip that is not quite sound: which of two records of one name
+they take, where they look for the list. A file that two of them may read differently is refused.
+
+Reference: PKWARE, .ZIP File Format Specification (APPNOTE.TXT).
 """
 
 import json
@@ -58,12 +67,18 @@ class _Entry(NamedTuple):
 
 
 class Archive:
-    """The records of a zip file, and the edits that change them; what is not such a file raises BadZipFile.
+    """The records of a zip file, and the edits that change them; what is no such file raises BadZipFile.
+
+    `zipfile` reads the list. What is checked besides, and all that is written, is here.
 
     Args:
         path: the file.
         in_folder: whether all records are in one folder, as torch writes them; `find` then takes
             names without it.
+
+    Its `records` are in the order of the list, which begins at `start`; `data_at` has the offset of
+    each record's data by its name, `tail` the bytes of list and end, `prefix` the folder with its
+    slash.
     """
 
     def __init__(self, path: Path, *, in_folder: bool = True) -> None:
@@ -91,7 +106,12 @@ class Archive:
             self.prefix = f"{self.records[0].filename.partition('/')[0]}/"
 
     def _check_names(self, in_folder: bool) -> None:
-        """Check that each record has a name of its own, which every program reads as the same."""
+        """Check that each record has a name of its own, which every program reads as the same.
+
+        Raises:
+            BadZipFile: there is no record, or a name is there twice, cut, or of a folder with data
+                in it.
+        """
         if not self.records or (
             in_folder
             and not all("/" in name.strip("/") or name.endswith("/") for name in self.by_name)
@@ -111,8 +131,12 @@ class Archive:
     def _check_ranges(self) -> None:
         """Check that records do not share bytes, and that the list is where and as long as the end says.
 
-        Python finds a list that is elsewhere by itself, and other programs do not. An edit of a byte
-        that two records share would change both.
+        Python finds a list that is elsewhere by itself, and other programs do not. An edit of a
+        byte that two records share would change both. And what precedes the first record may be a
+        program.
+
+        Raises:
+            BadZipFile: one of these is so.
         """
         *_, listed, listed_at, _ = END.unpack(self.tail[-END.size :])
         if listed_at == IN_END64:
@@ -137,7 +161,7 @@ class Archive:
         return self.by_name.get(f"{self.prefix}{name}")
 
     def is_plain(self, record: ZipInfo) -> bool:
-        """Return whether a record's data lie in the file as they are."""
+        """Return whether a record's data lie in the file as they are: neither compressed nor encrypted."""
         return (
             record.compress_type == ZIP_STORED
             and not record.flag_bits & NOT_AS_IT_IS
@@ -145,7 +169,10 @@ class Archive:
         )
 
     def record_at(self, offset: int) -> ZipInfo | None:
-        """Return the stored record whose data this byte of the file belongs to."""
+        """Return the stored record whose data this byte of the file belongs to; None if none does.
+
+        A record without data counts as one byte long, so that an empty tensor has a record, too.
+        """
         for record in self.records:
             first = self.data_at[record.filename]
             if self.is_plain(record) and first <= offset < first + max(1, record.file_size):
@@ -154,7 +181,11 @@ class Archive:
 
     @property
     def note(self) -> dict[str, Any] | None:
-        """The note in the archive's record of ours, or None."""
+        """The note in the archive's record of ours, or None.
+
+        Raises:
+            LevelheadError: the record is not as we write it, or holds something else.
+        """
         record = self.find(RECORD)
         if record is None:
             return None
@@ -166,7 +197,17 @@ class Archive:
         return note_from_json(data, self.path)
 
     def unpack(self, name: str, longest: int = LONGEST_UNPACKED) -> bytes:
-        """Read a record that another program may have compressed, unless it unpacks to more bytes than `longest`."""
+        """Read a record that another program may have compressed.
+
+        Args:
+            name: without the folder.
+            longest: bytes that a compressed one may unpack to: some hundred can stand for
+                gigabytes. A stored one has no more bytes than the file.
+
+        Raises:
+            BadZipFile: there is no such record, or it is damaged.
+            LevelheadError: it is too long.
+        """
         record = self.find(name)
         if record is None:
             raise BadZipFile(f"no record {name}")
@@ -190,6 +231,9 @@ class Archive:
             source, edits: the file, and changes of data in its stored records.
             note: what to record; an empty one takes an earlier record out, None leaves it.
             names: of files as they will be; a zip refers to no other.
+
+        Raises:
+            LevelheadError: a record does not fit its checksum now.
         """
         if edits or note is not None:
             self._check_sums()
@@ -228,7 +272,11 @@ class Archive:
         return records
 
     def _check_sums(self) -> None:
-        """Raise if a record does not fit its checksum: a copy would make a damaged file look sound."""
+        """Raise if a record does not fit its checksum: a new one would make a damaged file look sound.
+
+        All records are looked at, as the whole file is copied. Once: `complete` is called twice for
+        each file.
+        """
         if self.sums_checked:
             return
         for record in self.records:
@@ -250,13 +298,22 @@ class Archive:
         return crc
 
     def _is_called_the_same(self, record: ZipInfo) -> bool:
-        """Return whether a record has the name before its data that the list gives it."""
+        """Return whether a record has the name before its data that the list gives it.
+
+        Some programs go by the one, some by the other.
+        """
         encoding = "utf-8" if record.flag_bits & UTF8 else "cp437"
         name = record.orig_filename.encode(encoding, "surrogateescape")
         return bytes_at(self.path, record.header_offset + LOCAL.size, len(name)) == name
 
     def _unpacks(self, record: ZipInfo) -> bool:
-        """Return whether a compressed record can be unpacked, and fits its checksum then."""
+        """Return whether a compressed record can be unpacked, and fits its checksum then.
+
+        It is read to its end and dropped, block by block; `zipfile` compares the checksum there.
+
+        Raises:
+            LevelheadError: it claims to unpack to far more than such data do.
+        """
         if record.file_size > max(LONGEST_UNPACKED, MOST_COMPRESSED * record.compress_size):
             size = f"{record.file_size} bytes"
             reason = f"its record {visible(record.filename)} is compressed and too long ({size})"
@@ -271,17 +328,20 @@ class Archive:
 
     @property
     def tail_at(self) -> int:
-        """Where the file changes if it gets a note: from here to its end."""
+        """Where the file changes if it gets a note: from here to its end. A subclass may say otherwise."""
         return self.start
 
     def encode_note(self, note: Note, at: int) -> tuple[bytes, bytes]:
-        """Return a note as a record that begins at this byte, and its entry in the list; both empty if the note is."""
+        """Return a note as a record that begins at this byte, and its entry in the list.
+
+        Both are empty if the note is.
+        """
         if not note:
             return b"", b""
         return _stored(f"{self.prefix}{RECORD}".encode(), json.dumps(note).encode(), at)
 
     def _listed(self, sums: Mapping[int, int], without: str | None = None) -> bytes:
-        """Return the entries of the list.
+        """Return the entries of the list, as they are but for new checksums.
 
         Args:
             sums: new checksums, by the offset of their record.
@@ -297,7 +357,11 @@ class Archive:
         return b"".join(entries)
 
     def _entries(self) -> Iterator[_Entry]:
-        """Yield the entries of the list: zipfile has what they say, but not where they are."""
+        """Yield the entries of the list: zipfile has what they say, but not where they are.
+
+        They follow one another from the begin of the tail on, in the order in which zipfile has
+        them.
+        """
         at = 0
         for record in self.records:
             # A name, other fields and a comment follow, whose lengths are in the entry.
@@ -313,6 +377,10 @@ class Archive:
         """Return a note, the list of records behind it, with new checksums, and the end.
 
         END64 is always there, as in files of torch: one layout for files of any size.
+
+        Args:
+            sums: new checksums, by the offset of their record.
+            note: what to record, in place of an earlier one.
         """
         body, entry = self.encode_note(note, self.tail_at)
         listed = self._listed(sums, without=RECORD) + entry
@@ -329,7 +397,11 @@ class Archive:
 
 
 def _data_at(file: BinaryIO, record: ZipInfo) -> int:
-    """Return the offset of a record's data, after its header, its name and other fields."""
+    """Return the offset of a record's data, after its header, its name and other fields.
+
+    The lengths of these are in the header before the data, and may differ from those in the list:
+    torch pads the data to 64 bytes by a field there.
+    """
     file.seek(record.header_offset)
     header = file.read(LOCAL.size)
     if len(header) < LOCAL.size or header[:4] != b"PK\x03\x04":
@@ -339,7 +411,12 @@ def _data_at(file: BinaryIO, record: ZipInfo) -> int:
 
 
 def _stored(name: bytes, data: bytes, offset: int) -> tuple[bytes, bytes]:
-    """Return a record that begins at this byte, and its entry in the list."""
+    """Return a record that is stored as it is, and its entry in the list.
+
+    Args:
+        name, data: of the record.
+        offset: where in the file it begins, which the entry says.
+    """
     crc = zlib.crc32(data)
     size = len(data)
     date = 0x21  # 1980-01-01, the first day that zip knows: the same note gives the same bytes
