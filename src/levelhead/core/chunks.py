@@ -42,7 +42,11 @@ Result = TypeVar("Result")
 
 
 class RunOnChunks(Protocol):
-    """How chunks are worked on: here, or on many machines."""
+    """How chunks are worked on: here, or on many machines.
+
+    All that `tune_mapped` asks of Ray, Dask or Spark: a function of one chunk that can be pickled goes
+    out, what it returns for each chunk comes back.
+    """
 
     def __call__(self, work: Callable[[Chunk], Result], /) -> Iterable[Result]:
         """Yield what the work gives of each chunk, in any order."""
@@ -52,6 +56,10 @@ class RunOnChunks(Protocol):
 @dataclass(frozen=True, eq=False)
 class Reservoir:
     """Some rows of samples, drawn class by class, and how many there are in all.
+
+    Reservoirs join in any order: what stays of a class are the rows with the smallest lots, and a lot
+    follows from its row. One holds about `most` rows at most, so that the sum over any number of chunks
+    fits into memory.
 
     Args:
         scores: [m, K], of the rows that are kept, as they were given.
@@ -94,7 +102,11 @@ class Reservoir:
 
     @staticmethod
     def joined(parts: Sequence[Reservoir]) -> Reservoir:
-        """Return the rows of all parts that are to be kept."""
+        """Return the rows of all parts that are to be kept.
+
+        Raises:
+            LevelheadError: parts of different classes.
+        """
         classes = sorted({len(part.sizes) for part in parts})
         if len(classes) > 1:
             came = " and ".join(map(str, classes))
@@ -109,14 +121,22 @@ class Reservoir:
         ).smaller()
 
     def in_order(self) -> Reservoir:
-        """Return the rows in the order of their lots, whatever order they were read in."""
+        """Return the rows in the order of their lots, whatever order they were read in.
+
+        So folds and fit follow from the rows alone, on one machine or on many; and a lot is found by
+        bisection when chunks are read again.
+        """
         order = np.argsort(self.lots, kind="stable")
         return replace(
             self, scores=self.scores[order], labels=self.labels[order], lots=self.lots[order]
         )
 
     def smaller(self) -> Reservoir:
-        """Return no more rows than are to be kept: of each class the same share, but a few at least."""
+        """Return no more rows than are to be kept: of each class the same share, but a few at least.
+
+        `part_sizes` says how many of each class, given what was read so far. The share that is kept
+        falls as more is read, so what was dropped before is hardly ever missed.
+        """
         wanted = part_sizes(self.sizes, self.most)
         # Sorted by class, and within a class by lot: the first ones of each stay.
         order = np.lexsort((self.lots, self.labels))
@@ -136,6 +156,10 @@ def draw_lots(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     So it is the same whenever, wherever and in whatever chunk a sample is read: the bits of its
     scores, each times an odd number of its column, are added up with its label and stirred
     (splitmix64, Steele et al. 2014). Equal rows of one class have equal lots.
+
+    Args:
+        logits: [n, K], as they were given: before logarithms, so that rounding plays no part.
+        labels: [n], positions.
     """
     bits = np.ascontiguousarray(logits, np.float64).view(np.uint64)
     # An odd number loses no bit modulo 2^64, where all of this is done.
@@ -151,7 +175,10 @@ def draw_lots(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ChunkReader:
-    """How a chunk is read: the same on every machine, where it goes as a pickle."""
+    """How a chunk is read: the same on every machine, where it goes as a pickle.
+
+    `draw` is the first map, `judge` the second; both `read`, which checks a chunk by itself.
+    """
 
     counts: Counts | None  # of the training, as in `tune`
     names: Sequence[str] | None = None  # of the classes
@@ -159,7 +186,11 @@ class ChunkReader:
     numbers: int = PART_NUMBERS  # rows times K that are fitted on, about
 
     def read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-        """Return scores [n, K], as they were given, and labels [n] of a chunk, checked."""
+        """Return scores [n, K], as they were given, and labels [n] of a chunk, checked.
+
+        Raises:
+            LevelheadError: no pair, labels that are no classes, or numbers that are not finite.
+        """
         if not isinstance(chunk, tuple | list) or len(chunk) != 2:
             got = type(chunk).__name__
             reason = f"expected chunks, each (logits [n, K], labels [n]), got {got}"
@@ -176,7 +207,10 @@ class ChunkReader:
         return values, labels
 
     def _logs(self, values: np.ndarray) -> np.ndarray:
-        """Return logits as they are, and logarithms of probabilities; both checked."""
+        """Return logits as they are, and logarithms of probabilities; both checked.
+
+        -inf, a masked score, becomes the lowest number of the type.
+        """
         if self.kind == "probabilities":
             return check_logits(values, kind="probabilities")
         # Whether they look like probabilities is asked of all that were drawn: a few rows may.
@@ -229,13 +263,23 @@ def tune_chunks(
 ) -> Tuned:
     """Choose on chunks of samples: on a part drawn class by class, judged on all of them.
 
-    One chunk is in memory at a time, and a part of 20 million numbers at most.
+    One chunk is in memory at a time, and a part of 20 million numbers at most. Up to that size it
+    gives what `tune` does on all samples in the order of the chunks. Beyond it, the rule is fitted on the
+    part, and every sample judges: those of the part by fits without their fold, all others by the fit
+    on the part, which has not seen them.
 
     Args:
         chunks: (logits [n, K], labels [n]) each, one after another: a list, a data set, or a
             function that returns an iterator, which is read twice. A plain iterator is read once,
             and the choice is then judged on the part alone.
         counts, metric, rule, target, names, kind, chosen_on, level, rng: as in `tune`.
+
+    Returns:
+        A `Tuned`, as of `tune`.
+
+    Raises:
+        LevelheadError: no chunks, chunks of different classes, chunks that are not the same when they
+            are read again, or whatever `tune` refuses.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
@@ -283,7 +327,7 @@ def tune_mapped(
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
 ) -> Tuned:
-    """Choose on chunks wherever they are.
+    """Choose on chunks wherever they are: what `tune_chunks` and the hosts of Ray, Dask and Spark share.
 
     Args:
         run: yields what some work gives of each chunk.
@@ -323,7 +367,10 @@ def tune_mapped(
 
 
 def _draw_all(run: RunOnChunks, reader: ChunkReader) -> Reservoir:
-    """Return the rows of all chunks that a rule is fitted on."""
+    """Return the rows of all chunks that a rule is fitted on.
+
+    Results may come back in any order; `in_order` makes up for that.
+    """
     waiting: list[Reservoir] = []
     for part in run(reader.draw):
         waiting.append(part)

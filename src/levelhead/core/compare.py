@@ -1,4 +1,13 @@
-"""Every rule side by side: a `Tuned` for each, and a table of them."""
+"""Every rule side by side: a `Tuned` for each, and a table of them.
+
+`compare` checks the samples once and calls `tune_given` with every rule of `RULES`. Each call deals the folds by
+the same seed, so that the gains differ by the rules and not by the draw (with a generator for `rng`, each draws
+its own). Rules that cannot act on
+the scores at hand, as those that multiply cannot on probabilities, are left out, with the reason.
+
+To choose the best of several by their gains overstates that gain. `tune` therefore has one rule by default and
+compares nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +32,7 @@ class Comparison(Mapping[str, Tuned]):
     """A `Tuned` for every rule that can act on the scores, by name, the best gain first.
 
     It is a mapping, so ``comparison["shift"]`` is what `tune` with that rule returns; printed, it is
-    a table.
+    a table: rule, strength, metric before and after, gain, verdict.
 
     Args:
         tuned: {rule: what was chosen}.
@@ -46,11 +55,11 @@ class Comparison(Mapping[str, Tuned]):
 
     @property
     def best(self) -> Tuned:
-        """The one with the largest gain; of six, the best looks a little better than it is."""
+        """The `Tuned` with the largest gain; of six, the best looks a little better than it is."""
         return next(iter(self._tuned.values()))
 
     def to_dict(self) -> dict[str, object]:
-        """Return all of it as JSON can hold it."""
+        """Return all of it as JSON can hold it: {`rules`: {name: a `Tuned`}, `left_out`: {name: why}}."""
         return {
             "rules": {name: tuned.to_dict() for name, tuned in self.items()},
             "left_out": self.left_out,
@@ -90,7 +99,13 @@ def compare(
         logits, labels, counts, metric, target, names, kind, chosen_on, level, rng: as in `tune`.
         rules: names or objects of `lh.rules`; all if None, of which those that cannot act on these
             scores are left out.
-        norms: [K], of the weight vectors, for the rules that need them.
+        norms: [K], of the weight vectors, for the rules that need them: without them, `tau` is left out.
+
+    Returns:
+        A `Comparison`. Warnings are in its results and are not issued: they would be the same for each.
+
+    Raises:
+        LevelheadError: whatever `tune` refuses; and of rules that are named, one that cannot act.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
@@ -105,6 +120,7 @@ def compare(
         wanted = [find_rule(rule) for rule in rules]
     tuned: dict[str, Tuned] = {}
     left_out: dict[str, str] = {}
+    # One after the other: each fits in its own way, and what they share was checked above.
     for rule in wanted:
         if norms is not None:
             rule = rule.with_norms(norms)

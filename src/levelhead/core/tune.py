@@ -5,6 +5,14 @@
 3. Every sample is predicted as the model is, and by a fit that has not seen it (`predict.py`).
 4. Both predictions are judged by the metric (`judge.py`).
 5. The fit on all samples is what is chosen; the judgement says what it is worth (`tuned.py`).
+
+`tune` and `tune_folds` do step 1 and call `tune_given`, which is the other four on one screen; `make_tuned` is
+the last of them. The data on this road: logits [N, K] and labels [N] as users have them; a `Given`, in which they
+fit together; `Samples` with folds; `Fits`, an `Adjustment` without each fold and one on all; `Outcomes`, how often
+(true, before, after) occurs; `Evidence`; `Tuned`.
+
+The folds are there for honesty alone: what is chosen is fitted on all samples, and each sample judges a fit that
+it had no part in. So the gain is that of fits on two thirds of the samples, if anything less than the chosen one's.
 """
 
 from __future__ import annotations
@@ -58,7 +66,9 @@ def tune(
     """Choose what to do to each class's score, on held-out data, and say what that is worth.
 
     By default a number is added to the score of each class: ``score_k = logit_k + offset_k``. It is
-    fitted by log loss, held near what the counts ask for, and then moved by the metric.
+    fitted by log loss, held near what the counts ask for, and then moved by the metric. Nothing of
+    the model is needed but its scores; ``tuned.apply(scores)`` adjusts those of new samples, and
+    `adjust_` the model itself.
 
     Args:
         logits: [N, K] of samples the model was not trained on. They may be imbalanced. Or of tokens
@@ -86,6 +96,15 @@ def tune(
         level: of the interval of the gain.
         rng: a generator, or a seed, by which samples are dealt into folds.
         progress: called with (stage, how much of it is done, how much it is in all).
+
+    Returns:
+        A `Tuned`: the adjustment that was chosen, and on samples that no fit has seen the gain, its
+        interval, and recall and precision of every class before and after.
+
+    Raises:
+        LevelheadError: an argument that does not fit the others, such as labels beyond the classes,
+            counts of another length, probabilities that are called logits, or floors that no offsets
+            meet. It says what was expected, what came, and what to do.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
@@ -126,7 +145,11 @@ def tune_given(
 ) -> Tuned:
     """Choose on samples that are checked: what `tune`, `tune_folds` and the command line share.
 
-    The arguments are those of `tune`, in the form of the five steps.
+    Args:
+        given: the samples, checked against each other.
+        goal: what the choice is to be good at, not yet made one of these samples.
+        rule: by which to choose.
+        target, unlabelled, training, features, chosen_on, level, rng, progress: as in `tune`.
     """
     # Check what is not checked yet, and make the goal one of these samples.
     check_level(level)
@@ -146,7 +169,7 @@ def tune_given(
         reach = _reach_of(features, rule, len(given.labels))
     goal = goal.on(given.labels, len(given.counts), given.names, target)
 
-    # Fit, on all samples or on a part of very many.
+    # Fit, on all samples or on a part of very many. One generator draws the part, then deals the folds.
     generator = np.random.default_rng(rng)
     rows = given.part(generator)
     samples = given.samples(rows, generator)
@@ -187,12 +210,21 @@ def tune_folds(
 ) -> Tuned:
     """Choose on the out-of-fold scores of cross-validation, each fold with its counts.
 
-    The scores of all folds are pooled, and so are their counts; `chosen_on` is "out-of-fold".
+    The scores of all folds are pooled, and so are their counts; `chosen_on` is "out-of-fold". Every
+    sample is then held out, and none need be set aside for the choice. It is meant for a model that is
+    trained on all of them afterward, like those of the folds.
 
     Args:
         folds: (logits [N, K], labels [N], counts) of each fold, of samples its model was not
             trained on; counts may be None.
         metric, rule, target, names, kind, level, rng: as in `tune`.
+
+    Returns:
+        A `Tuned`, as of `tune` on all samples.
+
+    Raises:
+        LevelheadError: no folds, one that is no such triple, folds of different classes, or whatever
+            `tune` refuses.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat([0, 1], [150, 50])
@@ -208,6 +240,7 @@ def tune_folds(
     parts = []
     for logits, labels, counts in folds:
         parts.append(Given.of(logits, labels, counts, names=names, kind=kind))
+    # Each fold is checked by itself above; together they must be of the same classes.
     sizes = sorted({len(part.counts) for part in parts})
     if len(sizes) > 1:
         came = f"folds of {', '.join(map(str, sizes))} classes"
@@ -232,7 +265,13 @@ def tune_folds(
 
 
 def _reach_of(features: Array, rule: Rule, samples: int) -> np.ndarray:
-    """Return how much of each offset arrives in the scores of every sample, [N]."""
+    """Return how much of each offset arrives in the scores of every sample, [N].
+
+    Args:
+        features: [N, d], what the head takes.
+        rule: which must add something; a rule that only multiplies needs no bias.
+        samples: N.
+    """
     if not rule.adds:
         reason = f"the rule {rule.name} adds nothing, so a head needs no bias for it"
         raise LevelheadError(f"{reason}; leave them out", parameter="features")
@@ -270,6 +309,7 @@ def make_tuned(
         reach: [N], how much of an offset arrives in the scores of each sample given.
         rows: which of the given samples `samples` has; None if all.
     """
+    # The reach of the samples that were fitted on, for their floors; its mean and spread, for the record.
     reach_of_samples = reach
     if reach is not None and rows is not None:
         reach_of_samples = reach[rows]
@@ -282,6 +322,7 @@ def make_tuned(
     target = None
     if goal.target is not None:
         target = tuple(goal.target.tolist())
+    # Of chunks, more samples were judged than are given here.
     if n is None:
         n = len(given.labels)
     return Tuned(
@@ -306,7 +347,16 @@ def make_tuned(
 
 
 def temperature_after(samples: Samples, goal: Goal, adjustment: Adjustment) -> float:
-    """Return the temperature at which adjusted scores are calibrated, as the goal weighs classes."""
+    """Return the temperature at which adjusted scores are calibrated, as the goal weighs classes.
+
+    Adjusted scores are for the mix of classes that the goal is about. So samples weigh as if they came in
+    that mix: ``softmax(scores / T)`` is then right there, and not for the mix of the hold-out.
+
+    Args:
+        samples: what was fitted on.
+        goal: whose shares of the classes count.
+        adjustment: what was chosen.
+    """
     # Samples weigh so that each class has its share, and 1 on average.
     shares = goal.shares(samples.sizes)
     weights = (len(samples.labels) * shares / np.maximum(samples.sizes, 1))[samples.labels]
@@ -323,9 +373,21 @@ def _floors(
     evidence: Evidence | None,
     reach: np.ndarray | None,
 ) -> tuple[Floor, ...]:
-    """Return each floor that was asked for, with the probability that it holds."""
+    """Return each floor that was asked for, with the probability that it holds on new samples.
+
+    By how many samples are right after the chosen adjustment, of all that were fitted on. Few samples of
+    a class then say little, however many of them are right.
+
+    Args:
+        samples: what was fitted on.
+        goal: with its floors [K], NaN for none.
+        adjustment: what was chosen.
+        evidence: in which the recalls of the model as it is are; () without.
+        reach: [n], how much of an offset arrives in each sample's scores; all of it if None.
+    """
     if goal.floors is None or evidence is None:
         return ()
+    # The scores of samples are smoothed already.
     predicted = replace(adjustment, smoothing=0.0).predict(samples.scores, reach)
     right = Tables.of(samples.labels, predicted, samples.classes).right
     floors = []
@@ -342,7 +404,14 @@ def _floors(
 
 
 def _estimate(target: str, unlabelled: Array | None, given: Given, level: float) -> PriorEstimate:
-    """Return how often classes occur among unlabelled samples, calibrated on those given."""
+    """Return how often classes occur among unlabelled samples, calibrated on those given.
+
+    Args:
+        target: the word that asks for it, which any other text is taken for a mistake of.
+        unlabelled: [M, K], logits of deployment data.
+        given: the held-out samples, with labels.
+        level: of the interval of each share.
+    """
     if target != ESTIMATE:
         expected = "expected a share for each class, or 'estimate'"
         raise LevelheadError(f"{expected}, got {target!r}", parameter="target")

@@ -4,6 +4,10 @@ What `tune` and its kin return and users hold: a rule, its `Adjustment` of each 
 what it is worth. It does four things: says what it is worth (properties), adjusts scores (`apply`), tells
 people (`str`, `summary`, `plot`; the sentences are in evidence_words.py) and goes to a file and back (`save`
 and `load`; the format is in tuned_json.py). Whether it fits another model is asked in tuned_checks.py.
+
+Whoever made it, there is one kind: of classes or of labels (`task`), with labels or without (`evidence` is then
+None, and so is whatever follows from it). The command line, the page, the hosts and the files all hold this and
+ask it; none of them computes a gain or adjusts a score by itself.
 """
 
 from __future__ import annotations
@@ -125,7 +129,7 @@ class Tuned:
 
     @property
     def gain_interval(self) -> tuple[float, float] | None:
-        """Where the gain on new samples lies; None without labels."""
+        """Where the gain on new samples lies, from and to, with the probability `level`; None without labels."""
         if self.evidence is None:
             return None
         return self.evidence.interval
@@ -142,7 +146,11 @@ class Tuned:
 
     @property
     def worthwhile(self) -> bool | None:
-        """Whether to apply it: the gain is above 0, or floors are met only so; None if not known."""
+        """Whether to apply it: the gain is above 0, or floors are met only so; None if not known.
+
+        It asks for no certainty: `verdict` says how sure the gain is, and docs/decisions.md what comes
+        of acting by this on real data.
+        """
         if self.evidence is None:
             return None
         now_held = any(not floor.held_before and floor.probability >= 0.5 for floor in self.floors)
@@ -150,7 +158,13 @@ class Tuned:
 
     @property
     def tables(self) -> tuple[Tables, Tables]:
-        """What is counted of each class, or of the samples that have each label; before and after."""
+        """What is counted of each class, or of the samples that have each label; before and after.
+
+        Two `Tables` [K]: right, predicted and all samples, so recall, precision and share of each class.
+
+        Raises:
+            LevelheadError: without labels, nothing was counted.
+        """
         if self.evidence is None:
             raise LevelheadError("there are no labels, so nothing is known of the classes")
         return self.evidence.class_tables
@@ -172,6 +186,11 @@ class Tuned:
 
         Raises:
             LevelheadError: another number of classes, or scores that are no numbers of this kind.
+
+        Example:
+            ``tuned.apply(model.predict_proba(x)).argmax(axis=1)`` are the classes, if it was tuned on
+            probabilities. For calibrated probabilities take the softmax of
+            ``tuned.apply(scores) / tuned.temperature``.
         """
         values = self._check_scores(scores)
         if self.kind == "probabilities" and self.multilabel:
@@ -208,7 +227,8 @@ class Tuned:
         """Return the result in words, part by part: {what it is about: sentence}.
 
         The keys, in this order and each only where there is something to say: `rule`, `gain`,
-        `price`, `no signal`, `few samples`, `floors`, `target`, `counts`.
+        `price`, `no signal`, `few samples`, `no bias`, `floors`, `target`, `counts`. `print(tuned)` joins
+        them into one line, `summary` puts each on a line of its own.
         """
         strength = ""
         if self.strength is not None:
@@ -251,7 +271,12 @@ class Tuned:
         return evidence_words.price_text(self.evidence)
 
     def summary(self) -> str:
-        """Return the result as text: what it gains, what it costs, and every class."""
+        """Return the result as text: what it gains, what it costs, and every class.
+
+        First the facts, a line each, the gain and its price on top; then accuracy, balanced accuracy
+        and macro-F1 before and after; then recall, precision and predicted share of each class (of many,
+        the 30 whose recall changes most); warnings at the end.
+        """
         facts = self.facts()
         lines = []
         # What it is worth comes first, with its price in the same line.
@@ -269,6 +294,13 @@ class Tuned:
         """Draw recall and precision of each class before and after (extra `plot`); return the Axes.
 
         An arrow leads from each value of the model as it is to that of the adjusted one.
+
+        Args:
+            ax: matplotlib's Axes to draw on; a new figure if None.
+
+        Raises:
+            LevelheadError: without labels there is nothing to draw.
+            ImportError: matplotlib is not installed.
         """
         before, after = self.tables
         where = self.chosen_on
@@ -294,16 +326,28 @@ class Tuned:
     # ---- Where it is kept ----------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, object]:
-        """Return all of it as JSON can hold it."""
+        """Return all of it as JSON can hold it: what `save` writes, and `--json` prints."""
         return to_dict(self)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, in one step."""
+        """Write it to a JSON file, in one step: the file is whole, or as it was before.
+
+        Args:
+            path: where to, such as `tuned.json`. A file that is there is replaced.
+        """
         write_tuned(self, path)
 
     @staticmethod
     def load(path: str | Path) -> Tuned:
-        """Return what `save` or `levelhead tune` wrote."""
+        """Return what `save` or `levelhead tune` wrote.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            LevelheadError: no such file, or one that is not of this kind; it names the entry that is
+                wrong. No code in a file is run.
+        """
         return read_tuned(path)
 
 
@@ -318,12 +362,22 @@ def _as_floats(values: Array) -> np.ndarray:
 
 
 def write_tuned(tuned: Tuned, path: str | Path, *, new: bool = False) -> None:
-    """Write what was tuned, in one step; with `new`, replace no file."""
+    """Write what was tuned, in one step.
+
+    Args:
+        tuned: what to write.
+        path: where to.
+        new: whether to refuse a path where a file is already, instead of replacing it.
+    """
     atomic.write(path, json.dumps(tuned.to_dict(), indent=2) + "\n", new=new)
 
 
 def read_tuned(path: str | Path) -> Tuned:
-    """Return what `write_tuned` wrote."""
+    """Return what `write_tuned` wrote, checked entry by entry.
+
+    Whatever is wrong, of the JSON itself or of an entry in it, is one LevelheadError that begins with the
+    path.
+    """
     check_regular_file(path, "one that `levelhead tune` wrote")
     try:
         return Tuned(**from_dict(text.parse_json(text.read(path))))
@@ -333,7 +387,10 @@ def read_tuned(path: str | Path) -> Tuned:
 
 
 def tuned_of(tuned: Tuned | str | Path) -> Tuned:
-    """Return what was tuned, or what is in the file that `levelhead tune` wrote."""
+    """Return what was tuned, or what is in the file that `levelhead tune` wrote.
+
+    For callbacks and hosts, whose users may hold either.
+    """
     if isinstance(tuned, Tuned):
         return tuned
     if isinstance(tuned, str | Path):

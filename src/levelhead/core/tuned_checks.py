@@ -1,4 +1,9 @@
-"""Does a choice fit the model at hand? What is asked before a `Tuned` is applied to scores or to a head."""
+"""Does a choice fit the model at hand? What is asked before a `Tuned` is applied to scores or to a head.
+
+A tuned.json may be weeks old, and the model another one. Numbers added to the wrong classes raise no error of
+their own, they only make predictions worse. So the number of classes, their names where both sides know them, and
+the kind of scores are compared first, and what does not fit is refused with the way out: tune on this model.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,10 @@ def check_for_head(tuned: Tuned, classes: int, names: Sequence[str] | None, wher
         classes: the rows of the head's weight; 1 where two classes share one logit.
         names: of the classes of the head, where they are known.
         where: what to call the head in a message, such as the name of its layer.
+
+    Raises:
+        LevelheadError: other classes or another order; a choice on smoothed votes, which no head
+            gives; or one that multiplies, and was not tuned on logits.
     """
     instead = "tune on this model's own logits"
     if tuned.adjustment.smoothing:
@@ -43,6 +52,7 @@ def check_classes(tuned: Tuned, classes: int, names: Sequence[str] | None, where
             has = f"has {classes} classes"
         tuned_on = f"but it was tuned on {tuned.classes} classes"
         raise LevelheadError(f"{where} {has}, {tuned_on}; {instead}")
+    # A name that both know must stand at the same place in both.
     here = names or ()
     tuned_names = tuned.names or ()
     pairs = zip(here, tuned_names, strict=False)
