@@ -1,7 +1,6 @@
 """Where the arrays of an HDF5 file of Keras lie, every offset checked.
 
-Not by the HDF5 library: it loops forever, or crashes, on some damaged files, and does not say where
-in the file an array is that lies in a zip.
+Not by the HDF5 library, which loops forever or crashes on some damaged files.
 
 An HDF5 file is a tree of groups and arrays, each of which begins with an object header: a list of
 messages. Those that are read say an array's shape (SPACE), its numbers (TYPE) and where they lie
@@ -20,7 +19,7 @@ The blocks that are read, all numbers little-endian, offsets (o) and lengths (l)
     header 1      version 1, - 1, messages 2, uses 4, length 4, - 4; then messages
     message       kind 2, length 2, flags 1, - 3; then its body
     TREE          mark 4, kind 1, level 1, entries 2, left o, right o; then key l, child o, key l...
-    SNOD          mark 4, version 1, - 1, entries 2; then entries of 40: name o, header o, kind 4, - 20
+    SNOD          mark 4, version 1, - 1, entries 2; then of 40 each: name o, header o, kind 4, - 20
     HEAP          mark 4, version 4, length l, free o, names o
     GCOL          mark 4, version 4, length l; then number 2, uses 2, - 4, length l and the text
 
@@ -114,7 +113,7 @@ def hdf5_arrays(
 
 @dataclass
 class _Reader:
-    """A range of a file, read in pieces: not too many, and all together not much more than the file.
+    """A range of a file, read in pieces: not too many, and together not much more than it.
 
     Args:
         file: open for reading.
@@ -181,8 +180,7 @@ class _Reader:
 def _root(reader: _Reader) -> int:
     """Return where the header of the root group is, as the superblock says.
 
-    Only version 0 is read, which h5py writes unless it is told `libver="latest"`, as Keras never
-    does.
+    Only version 0 is read, which h5py writes unless it is told `libver="latest"`; Keras does not.
 
     Raises:
         LevelheadError: the file is another, or shorter than it says.
@@ -257,7 +255,7 @@ def _messages(reader: _Reader, at: int) -> Messages:
 
 
 def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
-    """Yield the name and the header of every object in a group; links have no header, and are left out.
+    """Yield the name and the header of every object in a group; links are left out.
 
     The group's message TABLE leads to a tree, whose leaves have the members in the order of their
     names, and to a heap, a piece of the file in which the names stand, each with a zero behind it.
@@ -341,7 +339,7 @@ def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
 
 
 def _dtype(form: bytes) -> tuple[str, int]:
-    """Return the dtype as safetensors calls it, or a word for messages, and the bytes of one number.
+    """Return the dtype as safetensors calls it, or a word for it, and the bytes of one number.
 
     A TYPE spells out how a float is made: where its exponent and mantissa are, and how long. Only
     the three that IEEE 754 has here are known by name.
@@ -392,7 +390,7 @@ def _attributes(messages: Messages) -> Iterator[_AttributeParts]:
 
 
 def _attribute(reader: _Reader, messages: Messages, wanted: str) -> str | None:
-    """Return the text of an attribute of an object; None if it has none of that name, or no text in it.
+    """Return the text of an attribute of an object; None if it has no such one, or no text in it.
 
     A text is of a fixed length, in the message itself, or of any length, in a heap.
     """
@@ -433,12 +431,7 @@ def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> by
 
 
 def _texts_in_heap(reader: _Reader, collection: int) -> dict[int, tuple[int, int]]:
-    """Return {number of a text: (where it lies, its length)} of a heap.
-
-    Args:
-        reader: of the file.
-        collection: where the heap begins; its size is stated there.
-    """
+    """Return {number of a text: (where it lies, its length)} of the heap that begins there."""
     _, size = reader.block(collection, b"GCOL", "IQ")
     at = collection + 16
     end = min(collection + size, reader.size)

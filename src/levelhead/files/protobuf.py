@@ -142,7 +142,7 @@ class WireFile:
         return self.parts[start, end]
 
     def locate(self, steps: Steps) -> tuple[int, int]:
-        """Follow steps from message to message; return where the last field's value begins and ends.
+        """Follow steps from message to message; return where the last field's value lies.
 
         Args:
             steps: (field number, index among those) from the whole file on; None for a field that
@@ -251,7 +251,7 @@ class Splice(Edit):
 
 
 def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
-    """Return edits of a message and, where they change how long its parts are, those of the lengths.
+    """Return edits of a message and, where they make parts longer or shorter, of the lengths.
 
     Args:
         file: the message as it is.
@@ -262,7 +262,7 @@ def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
         The edits that were given, and one for each length that stands in the file before a part
         that changed.
     """
-    # A part is known by where it begins and ends.
+    # A part is known by where it begins and ends. Each splice makes all parts around it longer.
     growth: Counter[tuple[int, int]] = Counter()  # by how many bytes each becomes longer
     around: dict[tuple[int, int], list[tuple[int, int]]] = {}  # the parts that each is in
     for edit in edits:

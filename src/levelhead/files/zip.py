@@ -67,7 +67,7 @@ class _Entry(NamedTuple):
 
 
 class Archive:
-    """The records of a zip file, and the edits that change them; what is no such file raises BadZipFile.
+    """The records of a zip file, and the edits that change them; no such file raises BadZipFile.
 
     `zipfile` reads the list. What is checked besides, and all that is written, is here.
 
@@ -129,7 +129,7 @@ class Archive:
             seen.add(record.filename.lower())
 
     def _check_ranges(self) -> None:
-        """Check that records do not share bytes, and that the list is where and as long as the end says.
+        """Check that records share no bytes, and that the list is where and as long as it says.
 
         Python finds a list that is elsewhere by itself, and other programs do not. An edit of a
         byte that two records share would change both. And what precedes the first record may be a
@@ -161,7 +161,7 @@ class Archive:
         return self.by_name.get(f"{self.prefix}{name}")
 
     def is_plain(self, record: ZipInfo) -> bool:
-        """Return whether a record's data lie in the file as they are: neither compressed nor encrypted."""
+        """Return whether a record's data lie in the file as they are, and not compressed."""
         return (
             record.compress_type == ZIP_STORED
             and not record.flag_bits & NOT_AS_IT_IS
@@ -235,8 +235,11 @@ class Archive:
         Raises:
             LevelheadError: a record does not fit its checksum now.
         """
+        # Before anything is written anew: is the file sound?
         if edits or note is not None:
             self._check_sums()
+        # Then the checksum of each record that changes: it stands before or behind the data, and in
+        # the list.
         checksum_edits = []
         sums = {}  # by the offset of the record
         for record in self._edited(edits):
@@ -253,6 +256,8 @@ class Archive:
                     place += 4
             checksum_edits.append(Edit(place, 4, struct.pack("<I", crc)))
         if note is not None:
+            # With a note, or without one that was there, the list moves; else only checksums in it
+            # change.
             tail = self._new_tail(sums, note)
             at = self.tail_at
         elif sums:
@@ -272,7 +277,7 @@ class Archive:
         return records
 
     def _check_sums(self) -> None:
-        """Raise if a record does not fit its checksum: a new one would make a damaged file look sound.
+        """Raise if a record does not fit its checksum: a new one would make damage look sound.
 
         All records are looked at, as the whole file is copied. Once: `complete` is called twice for
         each file.
