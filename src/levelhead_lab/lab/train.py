@@ -1,17 +1,33 @@
 """Algorithm 1, and every other method, as one plain loop: any device, any number of processes.
 
-Everything random is drawn from (seed, epoch, step). A training that was stopped anywhere and resumed from its State
-therefore takes the same steps: bit for bit on a CPU with the same number of threads.
+The road through it: `fit` goes through the `stages` of a training (one, or two for a method that
+retrains the head). Each is a `_StageLoop`, which holds what does not change within it; its `run`
+goes through epochs, `_epoch` through the steps of one, and `_step` takes one:
 
-Weights are averaged over the last epochs where the recipe asks for it (Izmailov et al., Averaging Weights Leads to
-Wider Optima and Better Generalization, 2018), and the batch statistics too, instead of being measured again.
+    plan of the epoch -> batch -> images [B, C, H, W] -> logits [B, K] -> losses [B] -> gradient
+    -> project (released code) -> SGD -> project (Algorithm 1)
+
+Everything random is drawn from (seed, epoch, step). A training that was stopped anywhere and
+resumed from its `State` therefore takes the same steps: bit for bit on a CPU with the same number
+of threads.
+
+Under torchrun every process runs this same code. Each draws the same plan, takes every `world`-th
+sample of a batch (`process_share`), and torch's DistributedDataParallel averages the gradients.
+
+Weights are averaged over the last epochs where the recipe asks for it (Izmailov et al., Averaging
+Weights Leads to Wider Optima and Better Generalization, 2018), and the batch statistics too,
+instead of being measured again.
+
+The loop writes no file and knows no paper: `runs` keeps what its callbacks are given. `fast`
+computes the same for many trainings at once, and takes from here what both share.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -22,19 +38,20 @@ from torch.optim.sgd import sgd
 from levelhead.core.head import Head
 from levelhead.support.errors import LevelheadError
 
-from ..methods.method import Method, WeightedLoss
+from ..methods.method import Loss, Method
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net, head_of
 from .preprocess import Preprocess
 from .recipe import Recipe
+from .recipe_loss import as_recipe_has_it
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """All that a training needs to resume."""
+    """All that a training needs to resume. Its tensors are on the host, and are copies."""
 
-    epoch: int  # to resume with
+    epoch: int  # to resume with, counted from 0
     step: int  # steps already taken in it
     weights: dict[str, Tensor]  # the network's state dict
     # The optimizer's buffer of each parameter, by its name; empty at the start.
@@ -56,49 +73,18 @@ class Stage:
     lr: Callable[[int, float], float]  # of an epoch and the share of it that is done
 
 
-@dataclass(frozen=True)
-class RecipeLoss:
-    """A method's loss as a recipe has it: class weights normalized in the batch, the last stage moved to `start`."""
-
-    loss: Callable[..., Any]
-    in_batch: bool
-    own: float = 1.0  # where the last stage begins by the method, as a share of the training
-    start: float = 1.0  # and where by the recipe
-
-    def __call__(self, counts: Any, progress: float = 0.0) -> Any:
-        before = progress < self.start
-        if before:
-            moved = progress * self.own / self.start
-        else:
-            moved = self.own + (progress - self.start)
-        found = self.loss(counts, min(moved, 1.0) if self.own != self.start else progress)
-        if self.in_batch and isinstance(found, WeightedLoss):
-            return replace(found, in_batch=True)
-        return found
-
-
-def as_recipe_has_it(method: Method, recipe: Recipe) -> Method:
-    """Return a method with its class weights normalized, and its last stage begun, as a recipe says."""
-    in_batch = recipe.weights == "batch"
-    drop = recipe.first_decay_epoch / recipe.epochs
-    if recipe.deferred and method.stages and drop:
-        own = method.stages[-1]
-        shifted = tuple(share * drop / own for share in method.stages[:-1])
-        return replace(
-            method, loss=RecipeLoss(method.loss, in_batch, own, drop), stages=(*shifted, drop)
-        )
-    if in_batch:
-        return replace(method, loss=RecipeLoss(method.loss, True))
-    return method
-
-
 def stages(recipe: Recipe, method: Method) -> list[Stage]:
-    """Return the training of the recipe and, for a method that retrains the head, a second stage; see `Retrain`."""
+    """Return the parts of a training, in order.
+
+    The first is that of the recipe. A method that retrains the head has a second one, which
+    continues the count of epochs; see `Retrain`.
+    """
     method = as_recipe_has_it(method, recipe)
     main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
     if method.retrain is None:
         return [main]
     more = max(1, round(method.retrain.share * recipe.epochs))
+    # The second stage trains a plain head: nothing is projected.
     second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
 
     def half_cosine(epoch: int, done: float) -> float:
@@ -107,172 +93,207 @@ def stages(recipe: Recipe, method: Method) -> list[Stage]:
     return [main, Stage(recipe.epochs, recipe.epochs + more, second, True, half_cosine)]
 
 
+# What is known of an epoch at its end, as JSON holds it: `epoch` (from 1 on), `lr`, `loss`,
+# `train_error` and `norms` [K]; whoever hands it on adds to it, such as errors and seconds.
+EpochValues: TypeAlias = dict[str, Any]
 OnStep = Callable[[Callable[[], State]], None]
-OnEpoch = Callable[[State, dict[str, Any]], None]
+OnEpoch = Callable[[State, EpochValues], None]
 # The epoch, from 1 on; how many of its batches are done, and are in all.
 OnBatch = Callable[[int, int, int], None]
 
 
+class Callbacks(NamedTuple):
+    """Whom the loop tells what; see `fit`."""
+
+    on_step: OnStep | None
+    on_epoch: OnEpoch | None
+    on_batch: OnBatch | None
+
+
 def fit(
-    net: Net,  # freshly initialized, on the device and in the precision to train in
+    net: Net,
     data: Data,
     recipe: Recipe,
     method: Method,
     *,
-    seed: int = 0,  # of batches and crops
+    seed: int = 0,
     start: State | None = None,
-    on_step: OnStep | None = None,  # called after every step with a function that returns the State
-    on_epoch: OnEpoch
-    | None = None,  # called after every epoch with the State and the epoch's record
-    on_batch: OnBatch | None = None,  # called after every step with the epoch and how far it is
+    on_step: OnStep | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_batch: OnBatch | None = None,
 ) -> State:
-    """Train a network in place, and return the State after the last step; `start` is the State to resume from."""
+    """Train a network in place.
+
+    Args:
+        net: freshly initialized, on the device and in the precision to train in.
+        data: its training split is learned; the others are not touched.
+        recipe: optimizer, schedule and augmentation.
+        method: what is done about imbalance.
+        seed: of batches, crops and dropout; not of the weights, which `net` has already.
+        start: the state to resume from; `net` then only gives the architecture and, for a method
+            that retrains it, the fresh head.
+        on_step: called after every step with a function that returns the `State`. A function,
+            because a copy of all weights takes time, and most steps are not saved.
+        on_epoch: called after every epoch with the `State` and the epoch's values.
+        on_batch: called after every step with the epoch and how far it is.
+
+    Returns:
+        The state after the last step.
+
+    Raises:
+        LevelheadError: if the loss is not finite at the end of an epoch; if the method's sample or
+            loss gives something of another shape; if weights are normalized in the batch and the
+            batch is shared by several processes.
+    """
+    callbacks = Callbacks(on_step, on_epoch, on_batch)
     fresh_head = {name: p.detach().clone() for name, p in net.head.state_dict().items()}
     state = start or State(0, 0, on_host(net.state_dict()), {})
     net.load_state_dict(state.weights)
     for stage in stages(recipe, method):
-        if state.epoch < stage.end:
-            if (state.epoch, state.step) == (stage.first, 0):
-                state = replace(state, momentum={})  # a fresh optimizer
-                if stage.head_only:
-                    net.head.load_state_dict(fresh_head)
-            net.body.requires_grad_(not stage.head_only)
-            state = _train(net, data, recipe, stage, seed, state, on_step, on_epoch, on_batch)
-            net.body.requires_grad_(True)
+        if state.epoch >= stage.end:  # a resumed run is past it
+            continue
+        if (state.epoch, state.step) == (stage.first, 0):
+            state = replace(state, momentum={})  # a fresh optimizer
+            if stage.head_only:
+                net.head.load_state_dict(fresh_head)
+        net.body.requires_grad_(not stage.head_only)
+        state = _StageLoop(net, data, recipe, stage, seed, state).run(state, callbacks)
+        net.body.requires_grad_(True)
     return state
 
 
-def _train(
-    net: Net,
-    data: Data,
-    recipe: Recipe,
-    stage: Stage,
-    seed: int,
-    state: State,
-    on_step: OnStep | None,
-    on_epoch: OnEpoch | None,
-    on_batch: OnBatch | None,
-) -> State:
-    device = next(net.parameters()).device
-    dtype = next(net.parameters()).dtype
-    distributed = dist.is_available() and dist.is_initialized()  # under torchrun
-    world, rank = (dist.get_world_size(), dist.get_rank()) if distributed else (1, 0)
-    images = torch.from_numpy(data.train.images).to(device)
-    labels = torch.from_numpy(data.train.labels).to(device)
-    preprocess = Preprocess(recipe, data, dtype)
-    method = stage.method
-    learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    momentum = {
-        name: state.momentum[name].to(p.device).clone()
-        for name, p in learning.items()
-        if name in state.momentum
-    }
-    if world > 1 and device.type == "cuda":  # statistics over the whole batch, as in one process
-        net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
-    mean = {name: x.to(device).clone() for name, x in state.mean.items()}
-    model = net
-    if world > 1:
-        model = nn.parallel.DistributedDataParallel(net)
+class _StageLoop:
+    """The steps of one stage: what they read, and what they change.
 
-    for epoch in range(state.epoch, stage.end):
+    They change the network, `momentum` and `mean`, in place; the rest stays as it is made here.
+    """
+
+    def __init__(
+        self, net: Net, data: Data, recipe: Recipe, stage: Stage, seed: int, state: State
+    ) -> None:
+        weight = next(net.parameters())
+        self.net = net
+        self.data = data
+        self.recipe = recipe
+        self.stage = stage
+        self.method = stage.method
+        self.seed = seed
+        self.device = weight.device
+        self.rank = 0
+        self.world = 1
+        if dist.is_available() and dist.is_initialized():  # under torchrun
+            self.rank = dist.get_rank()
+            self.world = dist.get_world_size()
+        # All of the data are on the device: no loader, and no copy in a step.
+        self.images = torch.from_numpy(data.train.images).to(self.device)
+        self.labels = torch.from_numpy(data.train.labels).to(self.device)
+        self.preprocess = Preprocess(recipe, data, weight.dtype)
+        self.learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
+        self.momentum = {}
+        for name, p in self.learning.items():
+            if name in state.momentum:
+                self.momentum[name] = state.momentum[name].to(p.device).clone()
+        self.mean = {name: x.to(self.device).clone() for name, x in state.mean.items()}
+        self.model: nn.Module = net
+        if self.world > 1:
+            if self.device.type == "cuda":  # statistics over the whole batch, as in one process
+                net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
+            self.model = nn.parallel.DistributedDataParallel(net)
+
+    def run(self, state: State, callbacks: Callbacks) -> State:
+        """Train from a state to the end of the stage, and return the state there."""
+        for epoch in range(state.epoch, self.stage.end):
+            n, loss, wrong = self._epoch(epoch, state, callbacks).tolist()
+            lr = self.stage.lr(epoch, 0)
+            if not math.isfinite(loss):
+                raise divergence(loss, epoch + 1, lr)
+            self._average(epoch)
+            state = self._state(epoch + 1, 0)
+            if callbacks.on_epoch is not None:
+                values: EpochValues = {
+                    "epoch": epoch + 1,
+                    "lr": lr,
+                    "loss": loss / n,
+                    "train_error": wrong / n,
+                    "norms": head_of(self.net).norms.tolist(),
+                }
+                callbacks.on_epoch(state, values)
+        return state
+
+    def _epoch(self, epoch: int, state: State, callbacks: Callbacks) -> Tensor:
+        """Take the steps of an epoch, or those that a resumed one has left; return `State.seen`."""
+        stage = self.stage
         progress = (epoch - stage.first) / (stage.end - stage.first)
-        loss_function = method.loss(data.counts, progress)
-        if world > 1 and getattr(loss_function, "in_batch", False):
+        loss_function = self.method.loss(self.data.counts, progress)
+        if self.world > 1 and getattr(loss_function, "in_batch", False):
             raise LevelheadError(
                 "weights normalized in the batch need the whole batch in one process",
                 parameter="weights",
             )
+        labels = self.data.train.labels
         plan = draw_plan(
-            data.train.labels, method, recipe, seed=seed, epoch=epoch, progress=progress
-        ).to(device)
-        seen = state.seen.to(device)
-        model.train(not stage.head_only)
-        # Sample a mini-batch.
-        for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):
-            torch.manual_seed(combined_seed(seed, epoch, step))  # for dropout
-            part, weight = process_share(batch, rank, world)
-            y = labels[part.indices]
-            logits = model(preprocess.augmented(images, part))
-            losses = check_losses(loss_function(logits, y), y, method)
-            net.zero_grad()
-            (losses.sum() * weight).backward()  # gradient of the mean
-            _project_(net, method, "before")  # (the released code)
-            # Step.
-            _step_(learning, momentum, recipe, stage.lr(epoch, step * recipe.batch / len(plan)))
-            _project_(net, method, "after")  # w_i <- w_i / ||w_i||
-            seen = seen + _tally(losses, logits, y, weight > 0, world)
-            if on_step is not None:
-                on_step(lambda: _state(net, momentum, epoch, step + 1, mean, seen))  # noqa: B023, called here only
-            if on_batch is not None:
-                on_batch(epoch + 1, step + 1, math.ceil(len(plan) / recipe.batch))
-        (n, loss, wrong), lr = seen.tolist(), stage.lr(epoch, 0)
-        if not math.isfinite(loss):
-            raise divergence(loss, epoch + 1, lr)
-        if count := recipe.epochs_averaged(epoch):
-            now = numbers_of(net)
-            mean = mean or {name: torch.zeros_like(x) for name, x in now.items()}
-            add_to_means_((mean[name] for name in now), now.values(), count)
-            if epoch + 1 == stage.end:
-                take_mean_(net, mean, method)
-        state = _state(net, momentum, epoch + 1, 0, mean)
-        if on_epoch is not None:
-            record = {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n}
-            on_epoch(state, {**record, "norms": head_of(net).norms.tolist()})
-    return state
+            labels, self.method, self.recipe, seed=self.seed, epoch=epoch, progress=progress
+        ).to(self.device)
+        size = self.recipe.batch
+        batches = math.ceil(len(plan) / size)
+        seen = state.seen.to(self.device)
+        # Frozen parts are in evaluation mode: batch norm keeps the statistics of the first stage.
+        self.model.train(not stage.head_only)
+        for step, batch in enumerate(plan.batches(size, state.step), state.step):
+            torch.manual_seed(combined_seed(self.seed, epoch, step))  # for dropout
+            lr = stage.lr(epoch, step * size / len(plan))
+            seen = seen + self._step(batch, loss_function, lr)
+            if callbacks.on_step is not None:
+                callbacks.on_step(partial(self._state, epoch, step + 1, seen))
+            if callbacks.on_batch is not None:
+                callbacks.on_batch(epoch + 1, step + 1, batches)
+        return seen
 
+    def _step(self, batch: EpochPlan, loss_function: Loss, lr: float) -> Tensor:
+        """Learn from a mini-batch: a round of Algorithm 1. Return what it adds to `State.seen`."""
+        part, weight = process_share(batch, self.rank, self.world)
+        y = self.labels[part.indices]
+        logits = self.model(self.preprocess.augmented(self.images, part))
+        losses = check_losses(loss_function(logits, y), y, self.method)
+        self.net.zero_grad()
+        (losses.sum() * weight).backward()  # gradient of the mean
+        _project_(self.net, self.method, "before")  # (the released code)
+        _step_(self.learning, self.momentum, self.recipe, lr)
+        _project_(self.net, self.method, "after")  # w_i <- w_i / ||w_i||
+        return _tally(losses, logits, y, weight > 0, self.world)
 
-@torch.no_grad()
-def _project_(net: Net, method: Method, order: str) -> None:
-    if method.project is not None and method.order == order:
-        weight = net.head.weight
-        weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
+    def _average(self, epoch: int) -> None:
+        """Take the weights after an epoch into their mean; after the last epoch, use the mean."""
+        count = self.recipe.epochs_averaged(epoch)
+        if not count:
+            return
+        current = numbers_of(self.net)
+        if not self.mean:
+            self.mean = {name: torch.zeros_like(x) for name, x in current.items()}
+        add_to_means_((self.mean[name] for name in current), current.values(), count)
+        if epoch + 1 == self.stage.end:
+            take_mean_(self.net, self.mean, self.method)
 
-
-@torch.no_grad()
-def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
-    for mean, value in zip(means, values, strict=True):
-        mean.lerp_(value, 1 / count)
-
-
-def numbers_of(net: Net) -> dict[str, Tensor]:
-    return {name: x for name, x in net.state_dict().items() if x.is_floating_point()}
-
-
-def take_mean_(net: Net, mean: dict[str, Tensor], method: Method) -> None:
-    """Copy the mean to the network; unit weight vectors, whose mean is shorter, are made unit vectors again."""
-    net.load_state_dict({**net.state_dict(), **mean})
-    _project_(net, method, "after")
-
-
-def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
-    if losses.shape != labels.shape:
-        raise LevelheadError(
-            f"method {method.name}: expected one loss per sample, {list(labels.shape)}, got "
-            f"{list(losses.shape)}; a loss of torch needs reduction='none'"
+    def _state(self, epoch: int, step: int, seen: Tensor | None = None) -> State:
+        """Return the state to resume with; `seen` is that of a part of an epoch."""
+        state = State(
+            epoch,
+            step,
+            on_host(self.net.state_dict()),
+            on_host(self.momentum),
+            mean=on_host(self.mean),
         )
-    return losses
-
-
-def check_last_batch(net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int) -> None:
-    n = len(draw_plan(data.train.labels, method, recipe, seed=seed, epoch=0, progress=0.0))
-    if (n % recipe.batch or recipe.batch) > 1:
-        return
-    weight = next(net.parameters())
-    try:
-        deepcopy(net).train()(torch.zeros(1, *data.shape, device=weight.device, dtype=weight.dtype))
-    except ValueError:
-        raise LevelheadError(
-            f"the last batch of an epoch has a single image ({n} images in batches of {recipe.batch}), and this "
-            "network needs two for its batch statistics; change the batch of the recipe, or how many images "
-            "are held out"
-        ) from None
+        if seen is None:
+            return state
+        return replace(state, seen=seen.cpu().clone())
 
 
 def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, float]:
     """Return this process's part of a batch, and the factor of its summed loss.
 
-    DDP averages gradients over the processes, so ``world / B`` makes the average the mean over the whole batch, however
-    unevenly it divides. A process without a sample repeats the first one, at weight 0.
+    DDP averages gradients over the processes, so ``world / B`` makes the average the mean over the
+    whole batch, however unevenly it divides. A process without a sample repeats the first one, at
+    weight 0: all of them must take part in the exchange of gradients, or the others would wait.
     """
     mine = batch[rank::world]
     if len(mine):
@@ -281,10 +302,28 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
 
 
 @torch.no_grad()
+def _project_(net: Net, method: Method, order: str) -> None:
+    """Project the head's weight, if the method does so `before` or `after` the optimizer's step."""
+    if method.project is not None and method.order == order:
+        weight = net.head.weight
+        weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
+
+
+@torch.no_grad()
 def _step_(
     learning: dict[str, nn.Parameter], momentum: dict[str, Tensor], recipe: Recipe, lr: float
 ) -> None:
-    """Take a step of torch.optim.SGD. Its class would import the compiler of torch, which takes 1.5 s."""
+    """Take a step of torch.optim.SGD, by the function behind it.
+
+    Its class would import the compiler of torch, which takes 1.5 s.
+
+    Args:
+        learning: the parameters by name; those without a gradient are left alone, as SGD does.
+        momentum: the buffer of each by name, changed in place; the first step makes them.
+        recipe: momentum, Nesterov, weight decay.
+        lr: of this step.
+    """
+    # Two groups, as the parameter groups of an optimizer: with weight decay, and without.
     free = {name for name in undecayed(recipe) if name in learning}
     for group, decay in ((learning.keys() - free, recipe.weight_decay), (free, 0.0)):
         names = [name for name in learning if name in group and learning[name].grad is not None]
@@ -300,46 +339,26 @@ def _step_(
             nesterov=recipe.nesterov,
             maximize=False,
         )
-        momentum.update(
-            {
-                name: buffer
-                for name, buffer in zip(names, buffers, strict=True)
-                if buffer is not None
-            }
-        )
+        # The function replaces None in the list by the buffers that it makes.
+        for name, buffer in zip(names, buffers, strict=True):
+            if buffer is not None:
+                momentum[name] = buffer
 
 
 def undecayed(recipe: Recipe) -> tuple[str, ...]:
+    """Return the parameters without weight decay: a bias that says how rare every class is."""
     if recipe.bias == "rare":
         return ("head.bias",)
     return ()
 
 
-def _state(
-    net: Net,
-    momentum: dict[str, Tensor],
-    epoch: int,
-    step: int,
-    mean: dict[str, Tensor],
-    seen: Tensor | None = None,
-) -> State:
-    state = State(epoch, step, on_host(net.state_dict()), on_host(momentum), mean=on_host(mean))
-    if seen is None:
-        return state
-    return replace(state, seen=seen.cpu().clone())
-
-
-def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-
-
-def combined_seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(parts).generate_state(1)[0])
-
-
 @torch.no_grad()
 def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world: int) -> Tensor:
-    """Return what a batch adds to `State.seen`, over all processes: any of them may save the State after a step."""
+    """Return what a batch adds to `State.seen`, [3], over all processes.
+
+    Over all at every step, as any of them may save the state after it. `counted` is false in a
+    process that has only repeated a sample of another.
+    """
     wrong = (logits.argmax(dim=1) != labels).sum()
     parts = (torch.full_like(wrong, len(labels)), losses.sum(), wrong)
     seen = torch.stack([part.double() for part in parts]) * counted
@@ -348,7 +367,75 @@ def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world:
     return seen
 
 
+@torch.no_grad()
+def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
+    """Take the count-th of several values into their mean: ``mean += (value - mean) / count``."""
+    for mean, value in zip(means, values, strict=True):
+        mean.lerp_(value, 1 / count)
+
+
+def numbers_of(net: Net) -> dict[str, Tensor]:
+    """Return what of a network can be averaged: weights and statistics, no counters of batches."""
+    return {name: x for name, x in net.state_dict().items() if x.is_floating_point()}
+
+
+def take_mean_(net: Net, mean: dict[str, Tensor], method: Method) -> None:
+    """Copy the mean to the network.
+
+    Unit weight vectors, whose mean is shorter, are made unit vectors again.
+    """
+    net.load_state_dict({**net.state_dict(), **mean})
+    _project_(net, method, "after")
+
+
+def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
+    """Return losses [B] if there is one per label.
+
+    The mean that a loss of torch gives by default would be trained on, too, with wrong weights.
+    """
+    if losses.shape != labels.shape:
+        raise LevelheadError(
+            f"method {method.name}: expected one loss per sample, {list(labels.shape)}, got "
+            f"{list(losses.shape)}; a loss of torch needs reduction='none'"
+        )
+    return losses
+
+
+def check_last_batch(net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int) -> None:
+    """Raise LevelheadError if the last batch of an epoch would have a single image, and that fails.
+
+    Batch norm over 1x1 activations has no variance of one image. Whether a network has such a layer
+    is tried on a copy, before the training: otherwise it would end at the last step of its first
+    epoch.
+    """
+    n = len(draw_plan(data.train.labels, method, recipe, seed=seed, epoch=0, progress=0.0))
+    last = n % recipe.batch or recipe.batch
+    if last > 1:
+        return
+    weight = next(net.parameters())
+    image = torch.zeros(1, *data.shape, device=weight.device, dtype=weight.dtype)
+    try:
+        deepcopy(net).train()(image)
+    except ValueError:
+        raise LevelheadError(
+            f"the last batch of an epoch has a single image ({n} images in batches of {recipe.batch}), and this "
+            "network needs two for its batch statistics; change the batch of the recipe, or how many images "
+            "are held out"
+        ) from None
+
+
+def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of tensors in the memory of the host, which later steps do not change."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+
+def combined_seed(*parts: int) -> int:
+    """Return a seed of 32 bits from several numbers; neighbors' seeds have nothing in common."""
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
+
+
 def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
+    """Return the error of a training whose loss is not finite; `run` may say of which one."""
     return LevelheadError(
         f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning rate (it was {lr:g})"
     )

@@ -1,0 +1,69 @@
+"""What a recipe changes about a method's loss: how class weights are normalized, when they begin.
+
+Papers differ in two habits that are not part of a method but of how it was trained.
+`Recipe.weights` says whether class weights have mean 1 over the classes or over each batch, as
+those of `F.cross_entropy(weight=...)` do; `Recipe.deferred` lets a method's last stage, such as
+DRW, begin with the first drop of the learning rate instead of at a fixed share of the training.
+`train.stages` passes every method through `as_recipe_has_it`, so that methods know nothing of this.
+"""
+
+from dataclasses import dataclass, replace
+
+from levelhead.core.counts import Counts
+
+from ..methods.method import Loss, LossFactory, Method, WeightedLoss
+from .recipe import Recipe
+
+
+@dataclass(frozen=True)
+class RecipeLoss:
+    """A method's loss as a recipe has it: a function of counts and progress, as that of the method.
+
+    The clock that the method sees runs faster or slower before the moved stage, and at its own pace
+    after it: progress p is told to the method as ``p * method_start / recipe_start`` before
+    `recipe_start`, and as ``method_start + (p - recipe_start)``, at most 1, from there on.
+
+    Compared by value: the fast engine calls the loss of neighboring runs once if it is the same.
+    """
+
+    loss: LossFactory  # the method's own
+    in_batch: bool  # whether class weights have mean 1 over each batch
+    method_start: float = (
+        1.0  # where the last stage begins by the method, as a share of the training
+    )
+    recipe_start: float = 1.0  # and where by the recipe
+
+    def __call__(self, counts: Counts, progress: float = 0.0) -> Loss:
+        loss = self.loss(counts, self._method_progress(progress))
+        if self.in_batch and isinstance(loss, WeightedLoss):
+            return replace(loss, in_batch=True)
+        return loss
+
+    def _method_progress(self, progress: float) -> float:
+        """Return the progress that the method is told; exactly the true one where nothing moved."""
+        if self.method_start == self.recipe_start:
+            return progress
+        if progress < self.recipe_start:
+            moved = progress * self.method_start / self.recipe_start
+        else:
+            moved = self.method_start + (progress - self.recipe_start)
+        return min(moved, 1.0)
+
+
+def as_recipe_has_it(method: Method, recipe: Recipe) -> Method:
+    """Return a method with weights normalized, and its last stage begun, as a recipe says.
+
+    A recipe that says nothing returns the method itself. Its name stays in any case: what was
+    changed is in the recipe, which is a part of a run's identity.
+    """
+    in_batch = recipe.weights == "batch"
+    drop = recipe.first_decay_epoch / recipe.epochs
+    if recipe.deferred and method.stages and drop:
+        last = method.stages[-1]
+        # Earlier stages keep their places relative to the last.
+        earlier = tuple(share * drop / last for share in method.stages[:-1])
+        moved = RecipeLoss(method.loss, in_batch, method_start=last, recipe_start=drop)
+        return replace(method, loss=moved, stages=(*earlier, drop))
+    if in_batch:
+        return replace(method, loss=RecipeLoss(method.loss, True))
+    return method
