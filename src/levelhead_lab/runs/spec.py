@@ -1,11 +1,21 @@
-"""A spec: everything that decides what a training computes, as one value with an identity."""
+"""A spec: everything that decides what a training computes, as one value with an identity.
+
+A `Spec` is made of plain words and numbers, as people give them on the command line or in a grid. It
+is cheap to make and to compare, and loads nothing until it is asked: `load` reads the data,
+`resolve_net`, `resolve_recipe`, `resolve_method` and `resolve_subset` say what the words stand for,
+with the usual choice for the data where nothing was said.
+
+`identity` is what of it decides the numbers, and `key` a short hash of that, which is part of the
+name of a run's folder: the same command finds its run again, and two specs that compute the same
+share one. What is done after training (`+rs`) is no part of it, nor is the place of the files.
+"""
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from levelhead.support.errors import LevelheadError
 from levelhead.support.fields import convert_fields_
@@ -26,43 +36,59 @@ DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
     "": ("resnet32", "images"),
 }
 
-_load_once = lru_cache(maxsize=1)(load)  # the columns of a table are parts of one data set
+# The columns of a table are parts of one data set: the last official one that was read is kept.
+_load_once = lru_cache(maxsize=1)(load)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What to train, on what, and how."""
+    """What to train, on what, and how.
 
-    data: str  # a name of `lab.load`, such as `cifar10` or `digits`, or the path of an image folder or .npz file
-    root: str | None = None  # folder of the official files of CIFAR and Tiny ImageNet
-    method: str = "baseline"  # a name in `METHODS`, with or without `+rs`, or FILE.py:NAME
-    profile: Profile = "given"  # for this and the next three, see `lab.data.imbalance`
+    Example:
+        >>> spec = Spec("digits", method="wvn+rs", profile="long-tail", ratio=20, seed=1)
+        >>> spec.title, spec.resolve_net(), spec.trained_as
+        ('digits-lt20-wvn-1', 'digits', 'wvn')
+        >>> spec.key == Spec("digits", method="wvn", profile="long-tail", ratio=20, seed=1).key
+        True
+
+    Raises:
+        LevelheadError: if a field has a value that it cannot have, or a pair that does not fit.
+    """
+
+    # A name of `lab.load`, such as `cifar10` or `digits`, or the path of an image folder or .npz.
+    data: str
+    # Folder of the official files of CIFAR and Tiny ImageNet.
+    root: str | None = None
+    # A name in `METHODS`, with or without `+rs`, or FILE.py:NAME.
+    method: str = "baseline"
+    # Which training samples are kept; for these five, see `lab.data.imbalance`.
+    profile: Profile = "given"
     ratio: float = 1.0
-    subset: str | int | None = None  # see `resolve_subset`
+    subset: str | int | None = None  # None: see `resolve_subset`
     largest: int | None = None
-    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = (
-        None  # to keep, in class order or (class, n)
-    )
-    hold_out: float = 0.0  # share of each class held out of training, on which gamma is chosen
-    size: int = 32  # to which the images of a folder are resized
-    skip_bad: bool = False  # leave unreadable images of a folder out
-    unofficial: bool = False  # accept CIFAR files with another md5, such as a part of them
-    net: str | None = (
-        None  # for this and the next two, see `lab.nets.build`; the data's usual network if None
-    )
+    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None  # or (class, n)
+    # Share of each class held out of training, on which gamma is chosen.
+    hold_out: float = 0.0
+    # To which the images of a folder are resized.
+    size: int = 32
+    # Leave unreadable images of a folder out.
+    skip_bad: bool = False
+    # Accept CIFAR files with another md5, such as a part of them.
+    unofficial: bool = False
+    # For these three, see `lab.nets.build`; the data's usual network if None.
+    net: str | None = None
     shortcut: Literal["A", "B", "pool"] = "B"
     stem: Literal["small", "half", "imagenet"] = "small"
-    recipe: str | None = None  # a preset or a .toml file; the usual recipe of the data if None
-    epochs: int | None = (
-        None  # length to which the recipe is stretched or shortened; its own if None
-    )
-    seed: int = 0  # of initial weights, batches and crops
-    engine: TrainingEngine = (
-        "auto"  # `plain`, `fast` (made for CUDA), or `auto`: see `run.uses_fast_engine`
-    )
-    dtype: TrainingDtype = (
-        "float32"  # see `fast.precision`; all but float32 and float64 need the fast engine
-    )
+    # A preset or a .toml file; the usual recipe of the data if None.
+    recipe: str | None = None
+    # Length to which the recipe is stretched or shortened; its own if None.
+    epochs: int | None = None
+    # Of initial weights, batches and crops.
+    seed: int = 0
+    # `plain`, `fast` (made for CUDA), or `auto`: see `run.uses_fast_engine`.
+    engine: TrainingEngine = "auto"
+    # See `fast.precision`; all but float32 and float64 need the fast engine.
+    dtype: TrainingDtype = "float32"
 
     def __post_init__(self) -> None:
         convert_fields_(self, but="counts")  # checked when the classes are known
@@ -90,15 +116,20 @@ class Spec:
         """What it is called: data, imbalance, method and seed, such as `cifar10-lt100-wvn-0`."""
         data = Path(self._data_name).stem
         shape = ""
-        if self.profile != "given":
-            profile = "lt" if self.profile == "long-tail" else "step"
-            shape = f"-{profile}{self.ratio:g}"
+        if self.profile == "long-tail":
+            shape = f"-lt{self.ratio:g}"
+        elif self.profile == "step":
+            shape = f"-step{self.ratio:g}"
+        # Of my/own.py:METHOD, `own-METHOD`: it becomes part of the name of a folder.
         method = self.trained_as.split("/")[-1].replace(".py:", "-")
         return f"{data}{shape}-{method}-{self.seed}"
 
     @property
     def _data_name(self) -> str:
-        """The name of the data or, for a path, of its file or folder, however the path is written."""
+        """The name of the data or, for a path, of its file or folder, however the path is written.
+
+        A folder that moves keeps its runs; that the data are the same is checked by their hash.
+        """
         name = Path(self.data).name
         if name in ("", ".."):
             return Path(self.data).resolve().name
@@ -107,12 +138,13 @@ class Spec:
     @property
     def trained_as(self) -> str:
         """The method's name without its adjustment after training: Baseline and Baseline+RS are one run."""
+        # A user's file is not run for its name alone.
         if ".py" in self.method:
             return self.method.removesuffix("+rs")
         return self.resolve_method().trained_as or self.method
 
     def resolve_method(self) -> Method:
-        """Return the method by its name; code is run where the name is FILE.py:NAME."""
+        """Return the method by its name. If the name is FILE.py:NAME, that file is run."""
         return CUI_METHODS.get(self.method) or method_named(self.method)
 
     def resolve_net(self) -> str:
@@ -127,7 +159,11 @@ class Spec:
         return find_recipe(self.recipe or usual).stretched_to(self.epochs)
 
     def resolve_subset(self) -> str | int:
-        """Return which samples are kept: the `first` of official files, or of others those drawn by a seed."""
+        """Return which samples are kept: the `first` of official files, or of others those drawn by a seed.
+
+        Official files are the same for everybody, and so are their first samples. The first files of
+        a folder may all be of one camera or one day.
+        """
         if self.subset is not None:
             return self.subset
         whole = self.profile == "given" and self.counts is None
@@ -136,21 +172,27 @@ class Spec:
         return 0
 
     def load(self) -> Data:
-        """Read the data, make them imbalanced, and hold a part of them out."""
+        """Read the data, make them imbalanced, and hold a part of them out.
+
+        Raises:
+            LevelheadError: if the data cannot be read, or have fewer samples than are asked for.
+        """
         read = load
         if self.data in OFFICIAL:
             read = _load_once
         whole = read(
             self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial
         )
-        named = self.counts is not None and isinstance(self.counts[0], tuple)
+        counts = self.counts
+        if counts is not None and isinstance(counts[0], tuple):  # of classes by name
+            counts = dict(counts)  # type: ignore[arg-type]
         part = imbalance(
             whole,
             self.profile,
             ratio=self.ratio,
             subset=self.resolve_subset(),
             largest=self.largest,
-            counts=dict(self.counts) if named else self.counts,  # type: ignore[arg-type]
+            counts=counts,  # type: ignore[arg-type]
         )
         return hold_out(part, self.hold_out)
 
@@ -160,11 +202,14 @@ class Spec:
         return self.data in (*OFFICIAL, "digits") and not self.unofficial
 
     @property
-    def data_key(self) -> tuple[Any, ...]:
-        """What `load` depends on: specs with equal keys train on the same data."""
-        which = self.data, self.root, self.size, self.skip_bad, self.unofficial
+    def data_key(self) -> tuple[object, ...]:
+        """What `load` depends on: specs with equal keys train on the same data, which are loaded once."""
         return (
-            *which,
+            self.data,
+            self.root,
+            self.size,
+            self.skip_bad,
+            self.unofficial,
             self.profile,
             self.ratio,
             self.resolve_subset(),
@@ -173,24 +218,27 @@ class Spec:
             self.hold_out,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the fields as run folders hold them: `counts` is written as `wanted`, its first name."""
-        return {
-            "wanted" if name == "counts" else name: value for name, value in asdict(self).items()
-        }
+        values = {}
+        for name, value in asdict(self).items():
+            if name == "counts":
+                name = "wanted"
+            values[name] = value
+        return values
 
-    def identity(self) -> dict[str, Any]:
-        """Return everything that decides the numbers of this run and nothing else: no paths, no adjustment."""
+    def identity(self) -> dict[str, object]:
+        """Return everything that decides the numbers of this run and nothing else: no paths, no adjustment.
+
+        Names stand for what they resolve to: a recipe with all its fields, so that a preset changed
+        in a later version, or a .toml that was edited, is another run. It is as JSON would give it
+        back, with lists for tuples, to be compared with the one in spec.json.
+        """
         facts = self.to_dict()
+        # The recipe already has the number of epochs.
         for key in ("root", "skip_bad", "unofficial", "epochs"):
             del facts[key]
-        facts |= {
-            "data": self._data_name,
-            "net": self.resolve_net(),
-            "method": Path(self.trained_as).name,
-            "recipe": asdict(self.resolve_recipe()),
-            "subset": self.resolve_subset(),
-        }
+        recipe = asdict(self.resolve_recipe())
         # At their defaults left out, so that runs and records older than these fields keep their names.
         newer = {
             "cutout": 0,
@@ -202,8 +250,16 @@ class Spec:
             "init": "fan-out",
         }
         for field, default in newer.items():
-            if facts["recipe"][field] == default:
-                del facts["recipe"][field]
+            if recipe[field] == default:
+                del recipe[field]
+        facts |= {
+            "data": self._data_name,
+            "net": self.resolve_net(),
+            "method": Path(self.trained_as).name,
+            "recipe": recipe,
+            "subset": self.resolve_subset(),
+        }
+        # The code of a method of the user's own decides, whatever its file is called.
         if ".py" in self.method:
             source = method_file(self.trained_as)[0].read_bytes()
             facts["method_sha256"] = hashlib.sha256(source).hexdigest()

@@ -4,19 +4,24 @@ If a worker is lost, its task is the next to be started, so it must be possible 
 which resumes from its checkpoints, and whose lock is free once its process is gone.
 
 Workers that are local processes ignore Ctrl-C and end with the process that started them.
+
+`run_tasks` holds the queue and decides what is started again; where a task is done is a `_Pool`, of
+which there are three. It knows nothing of trainings: the reproduction of the paper and sweeps both
+hand it what they please.
 """
 
 import multiprocessing
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from levelhead.support.errors import LevelheadError
 from levelhead.support.extras import install_command
@@ -24,8 +29,11 @@ from levelhead.support.extras import install_command
 from .signals import exit_with_parent, interrupts_blocked
 
 Task = TypeVar("Task")
+Worker = TypeVar("Worker")
 Where = Literal["here", "processes", "ray"]
-Answer = tuple[float, str]  # the seconds a task took, and its error in one line
+Answer: TypeAlias = tuple[float, str]  # the seconds a task took, and its error in one line
+Do: TypeAlias = Callable[[Any], object]  # of whatever type the tasks are
+RayObject: TypeAlias = Any  # Ray's types know neither its exceptions nor what `remote` adds
 
 
 @dataclass(frozen=True)
@@ -34,13 +42,34 @@ class TaskEnd(Generic[Task]):
 
     task: Task
     status: Literal["finished", "failed", "lost"]
-    seconds: float = 0.0
-    error: str = ""
+    seconds: float = 0.0  # that it took; 0 if its worker was lost
+    error: str = ""  # in one line, if it failed
+
+
+class _Pool(Protocol[Worker]):
+    """Where tasks are done. A worker is whatever the pool knows it by."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks can be at work at a time."""
+        ...
+
+    def start(self, do: Do, task: object) -> Worker:
+        """Start a task and return its worker, at once."""
+        ...
+
+    def first_to_end(self, busy: Sequence[Worker]) -> tuple[Worker, Answer | None]:
+        """Wait for the first of these workers to end; return it with its answer, or None if it was lost."""
+        ...
+
+    def stop(self, busy: Sequence[Worker]) -> None:
+        """End the workers that are still busy, and those that are idle."""
+        ...
 
 
 def run_tasks(
     tasks: Iterable[Task],
-    do: Callable[[Task], Any],
+    do: Callable[[Task], object],
     *,
     where: Where,
     workers: int | None = None,
@@ -58,22 +87,22 @@ def run_tasks(
         tries: how often a task is started whose worker is lost.
         until: seconds after which no task is started.
         device: what a worker needs, for Ray: `cuda` or `cpu`; None for a GPU where the cluster has any.
+
+    Yields:
+        A TaskEnd for each task that finished or failed, and for each time that its worker was lost and
+        it is started again. Close the generator to end the workers, as `contextlib.closing` does.
     """
     began = time.monotonic()
-    if where == "here":
-        pool = _ThisProcess()
-    elif where == "processes":
-        pool = _Processes(workers)
-    else:
-        pool = _Ray(workers, device)
+    pool: _Pool[Any] = _pool(where, workers, device)
 
     def in_time() -> bool:
         return until is None or time.monotonic() - began <= until
 
     waiting = deque((task, 1) for task in tasks)  # with the number of its attempt
-    busy = {}  # by worker
+    busy = {}  # by worker, the same
     try:
         while True:
+            # Every worker that is free gets a task.
             while waiting and len(busy) < pool.workers and in_time():
                 task, attempt = waiting.popleft()
                 busy[pool.start(do, task)] = task, attempt
@@ -86,7 +115,7 @@ def run_tasks(
                 waiting.appendleft((task, attempt + 1))
                 yield TaskEnd(task, "lost")
                 continue
-            if answer is None:
+            if answer is None:  # a task that ends every worker must not go on for ever
                 answer = (0.0, f"its worker was lost {attempt} times")
             seconds, error = answer
             yield TaskEnd(task, "failed" if error else "finished", seconds, error)
@@ -94,8 +123,25 @@ def run_tasks(
         pool.stop(list(busy))
 
 
-def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) -> Answer:
-    """Do a task in a worker; return the seconds it took, and its error in one line, empty if there is none."""
+def _pool(where: Where, workers: int | None, device: str | None) -> _Pool[Any]:
+    if where == "here":
+        return _ThisProcess()
+    if where == "processes":
+        return _Processes(workers)
+    return _Ray(workers, device)
+
+
+def _do_task(do: Do, task: object, folder: Path | None = None) -> Answer:
+    """Do a task in a worker; return the seconds it took, and its error in one line, empty if there is none.
+
+    An exception does not travel as such: between processes it would have to be picklable, and Ray
+    would wrap it in a traceback of its own.
+
+    Args:
+        do: what to do.
+        task: what to do it with.
+        folder: to work in, if this machine has it: for a worker on another one.
+    """
     # On a shared disk, a relative path means the same as here.
     if folder is not None and folder.is_dir():
         os.chdir(folder)
@@ -104,30 +150,39 @@ def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) ->
     try:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
+        # Our own errors and those of the system are sentences; others need their kind to be read.
         kind = ""
         if not isinstance(wrong, ValueError | OSError):
             kind = f"{type(wrong).__name__}: "
         error = " ".join(f"{kind}{wrong}".split()) or type(wrong).__name__
+        # Of a message as long as a program, what happened is at either end.
         if len(error) > 2000:
             error = f"{error[:1000]} ... ({len(error) - 2000:,} characters left out) ... {error[-1000:]}"
     return time.monotonic() - began, error
 
 
-# A pool has a number of workers. It starts a task and returns its worker; of the busy workers, it returns the first to
-# end with its answer, which is None if the worker was lost; and it stops the workers that are still busy.
-
-
 class _ThisProcess:
+    """This process, which does a task when it is asked whether one has ended."""
+
     workers = 1
 
-    def start(self, do, task) -> Callable[[], Answer]:
+    def start(self, do: Do, task: object) -> Callable[[], Answer]:
         return partial(_do_task, do, task)
 
-    def first_to_end(self, busy: list[Callable[[], Answer]]) -> tuple[Any, Answer | None]:
+    def first_to_end(
+        self, busy: Sequence[Callable[[], Answer]]
+    ) -> tuple[Callable[[], Answer], Answer]:
         return busy[0], busy[0]()
 
-    def stop(self, busy: list[Any]) -> None:
+    def stop(self, busy: Sequence[Callable[[], Answer]]) -> None:
         """Do nothing: the task has ended, or raised."""
+
+
+class _LocalWorker(NamedTuple):
+    """A process of this machine."""
+
+    process: SpawnProcess
+    line: Connection  # our end of the pipe: tasks go out, answers come in
 
 
 class _Processes:
@@ -135,49 +190,56 @@ class _Processes:
 
     def __init__(self, workers: int | None):
         self.workers = workers or multiprocessing.cpu_count()
+        # A fork would take over the threads' locks and the CUDA context of torch, and hang on them.
         self.context = multiprocessing.get_context("spawn")
-        self.idle: list[tuple[Any, Any]] = []
+        self.idle: list[_LocalWorker] = []
 
-    def start(self, do, task) -> tuple[Any, Any]:
-        while self.idle:
-            process, line = self.idle.pop()
-            if process.is_alive():
-                break
-        else:
-            line, theirs = self.context.Pipe()
-            process = self.context.Process(target=_answer_tasks, args=(theirs,), daemon=True)
-            with interrupts_blocked():
-                process.start()
-            theirs.close()
-        # It was lost just now, as `first_to_end` will see.
+    def start(self, do: Do, task: object) -> _LocalWorker:
+        worker = self._idle_or_new()
+        # If it was lost just now, `first_to_end` will see it.
         with suppress(BrokenPipeError, ConnectionResetError):
-            line.send((do, task))
-        return process, line
+            worker.line.send((do, task))
+        return worker
 
-    def first_to_end(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
+    def _idle_or_new(self) -> _LocalWorker:
+        """Return an idle worker that is alive, or a new one."""
+        while self.idle:
+            worker = self.idle.pop()
+            if worker.process.is_alive():
+                return worker
+        line, theirs = self.context.Pipe()
+        process = self.context.Process(target=_answer_tasks, args=(theirs,), daemon=True)
+        with interrupts_blocked():
+            process.start()
+        # While we hold it too, the pipe would not close when the worker is gone.
+        theirs.close()
+        return _LocalWorker(process, line)
+
+    def first_to_end(self, busy: Sequence[_LocalWorker]) -> tuple[_LocalWorker, Answer | None]:
         # Either its answer comes, or the process is gone.
         ends = []
-        for process, line in busy:
-            ends += [process.sentinel, line]
+        for worker in busy:
+            ends += [worker.process.sentinel, worker.line]
         ended = wait(ends)
-        process, line = next(
-            worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended
+        first = next(
+            worker for worker in busy if worker.process.sentinel in ended or worker.line in ended
         )
+        # A process that is gone may have answered before.
         answer = None
         with suppress(EOFError, OSError):  # it exited in the middle of its answer
-            if line.poll():
-                answer = line.recv()
+            if first.line.poll():
+                answer = first.line.recv()
         if answer is None or answer[1]:  # what failed may leave a process in any state
-            _end([process])
+            _end([first.process])
         else:
-            self.idle.append((process, line))
-        return (process, line), answer
+            self.idle.append(first)
+        return first, answer
 
-    def stop(self, busy: list[tuple[Any, Any]]) -> None:
-        _end([process for process, _ in busy + self.idle])
+    def stop(self, busy: Sequence[_LocalWorker]) -> None:
+        _end([worker.process for worker in (*busy, *self.idle)])
 
 
-def _end(processes: list[Any]) -> None:
+def _end(processes: Sequence[SpawnProcess]) -> None:
     """End processes: all are told to, and those that have not ended ten seconds later are killed."""
     for process in processes:
         process.terminate()
@@ -186,7 +248,7 @@ def _end(processes: list[Any]) -> None:
         process.kill()
 
 
-def _answer_tasks(line: Any) -> None:
+def _answer_tasks(line: Connection) -> None:
     """Take task after task from the other end of a pipe; what a local process runs."""
     exit_with_parent()
     try:
@@ -198,6 +260,12 @@ def _answer_tasks(line: Any) -> None:
 
 
 class _Ray:
+    """The workers of a Ray cluster, one GPU each or, where there is none or it is not wanted, one core.
+
+    A worker is Ray's reference to the result to come. Ray would start a lost task again by itself;
+    that is turned off (`max_retries=0`), as `run_tasks` does it, and counts it.
+    """
+
     def __init__(self, workers: int | None, device: str | None):
         try:
             import ray
@@ -210,20 +278,23 @@ class _Ray:
             gpu = "GPU" in resources
         else:
             gpu = device.startswith("cuda")
-        available = int(resources.get("GPU" if gpu else "CPU", 0))
+        resource = "CPU"
+        if gpu:
+            resource = "GPU"
+        available = int(resources.get(resource, 0))
         if not available:
             raise LevelheadError(
-                f"this Ray cluster has no {'GPU' if gpu else 'CPU'}; connect to one that has "
+                f"this Ray cluster has no {resource}; connect to one that has "
                 "(RAY_ADDRESS), or use the executor local"
             )
-        self.ray: Any = ray  # its types do not know of its exceptions
+        self.ray: RayObject = ray
         self.workers = workers or available
-        self.task: Any = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task)
+        self.task: RayObject = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task)
 
-    def start(self, do, task) -> Any:
+    def start(self, do: Do, task: object) -> RayObject:
         return self.task.remote(do, task, Path.cwd())
 
-    def first_to_end(self, busy: list[Any]) -> tuple[Any, Answer | None]:
+    def first_to_end(self, busy: Sequence[RayObject]) -> tuple[RayObject, Answer | None]:
         worker = self.ray.wait(busy, num_returns=1)[0][0]
         try:
             return worker, self.ray.get(worker)
@@ -233,6 +304,6 @@ class _Ray:
             time.sleep(0.5)  # the news that a machine is gone may take a moment to reach the others
             return worker, None
 
-    def stop(self, busy: list[Any]) -> None:
+    def stop(self, busy: Sequence[RayObject]) -> None:
         for task in busy:
             self.ray.cancel(task, force=True)
