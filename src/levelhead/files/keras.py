@@ -1,7 +1,18 @@
 """Heads in Keras 3 models (`.keras`), proved by the graph in config.json, without Keras.
 
-The file is a zip of config.json and an HDF5 file of weights. The graph in the config (keras_config.py)
-tells which layer is the head, and keras_layers.py where that one's weights are.
+The file is a zip:
+
+    config.json         the model: its layers with their settings, and which takes what
+    model.weights.h5    an HDF5 file with an array for each variable, stored as it is
+    metadata.json       which Keras wrote it; not read
+
+    _arrays: the HDF5 file inside -> {key: Span}, and the names of layers that it states (hdf5.py)
+    head_in_config: the graph -> the layers of the head (keras_config.py)
+    _places: layers -> where their weights are in the HDF5 file (keras_layers.py)
+    find_among_arrays: those places -> kernel and bias (keras_weights.py)
+
+A subclassed model has no graph in its config; there the head is found among the arrays by shape, or
+by its name. Keras is neither needed nor run: loading a model with it may call code of the file.
 """
 
 from collections.abc import Mapping
@@ -26,7 +37,14 @@ CONFIG_RECORD = "config.json"
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
-    """Find the head of a Keras model: by its graph or, of a subclassed model, which has none, among its arrays."""
+    """Find the head of a Keras model: by its graph or, of a subclassed model, among its arrays.
+
+    Args:
+        path, named, classes: as in `FindHead`. A layer that is named is taken without the graph.
+
+    Raises:
+        LevelheadError: the graph ends in something else than a head, or does not fit the weights.
+    """
     stamp = check_regular_file(path, "a Keras model")
     archive = _open(path)
     arrays, names = _arrays(archive)
@@ -37,6 +55,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             config = parse_json(archive.unpack(CONFIG_RECORD).decode())
             head = head_in_config(config, classes)
         if head is not None:
+            # The graph says which layer; its weights are wherever the Keras that wrote the file put
+            # them.
             places = _places(config, arrays, names)
             lacking = [layer for layer in head.layers if layer not in places]
             if lacking:
@@ -47,6 +67,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             named = ",".join(places[layer] for layer in head.layers)
     layers = find_among_arrays(path, arrays, names, named, classes)
     if head is not None:
+        # The two records may be of two models, or a place that was made from classes and numbers
+        # the wrong one: sizes tell.
         if any(layer.classes != head.units for layer in layers):
             raise LevelheadError(
                 f"{path}: its weights do not fit its config.json; save the model again with Keras 3"
@@ -56,7 +78,12 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
-    """Return the arrays of a model, and the names of layers that they state, as `hdf5_arrays` does."""
+    """Return the arrays of a model, and the names of layers that they state, as `hdf5_arrays` does.
+
+    Raises:
+        LevelheadError: the record is missing, compressed (somebody packed the file anew), or
+            damaged.
+    """
     record = archive.find(WEIGHTS_RECORD)
     if record is None:
         raise LevelheadError(
@@ -73,6 +100,9 @@ def _places(
     config: Config, arrays: Mapping[str, Span], names: Mapping[str, str]
 ) -> dict[LayerPath, str]:
     """Return {names that lead to a layer: its place in the file}.
+
+    A place is the group that a layer's variables are in. How it is called depends on the Keras that
+    wrote the file, which is told by what is there.
 
     Args:
         config: of the model.
@@ -94,6 +124,8 @@ def _places(
             path = tuple(stated[group] for group in groups if group in stated)
             places[path] = place
         return places
+    # Earlier, places are made from the classes of layers: in one way by Keras 2.12 to 2.15, and in
+    # another by 3.0 to 3.3.
     if any(key.startswith(KERAS_2_LAYERS) for key in arrays):
         return places_of_keras_2(config, arrays)
     return {configured.path: configured.place for configured in layers_in(config)}

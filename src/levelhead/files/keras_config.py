@@ -1,9 +1,17 @@
 """The graph of a Keras model, as its config.json has it: which layer makes what, without Keras.
 
 `head_in_config` gives the outputs of the model and `_ConfiguredGraph.node_of`, which says of a
-value what makes it, to `find_keras_heads` (heads/keras_graph.py), which walks back from there to the
-head and is the same for models in memory. A value is named by the layer that makes it, which call
-of the layer that was, and which of its results.
+value what makes it, to `find_keras_heads` (heads/keras_graph.py), which walks back from there to
+the head and is the same for models in memory. A value is named by the layer that makes it, which
+call of the layer that was, and which of its results: `["dense", 0, 0]`.
+
+    output_layers -> _outputs -> values -> node_of -> `KerasNode` -> sources -> node_of ...
+
+A functional model states for each call of a layer the tensors that it takes (`inbound_nodes`):
+since Keras 3 as objects, `{"class_name": "__keras_tensor__", ...}`, in Keras 2 as [layer, call,
+result, {}]. A sequential one is a list, in which each layer takes what the one before it gives.
+JSON of somebody else's may be anything: what does not fit raises one of `_NOT_AS_WRITTEN`, and is
+said once, above.
 """
 
 from collections import Counter
@@ -50,11 +58,19 @@ LayerValue = tuple[LayerPath, str, int, int]  # the same, with the names that le
 
 
 def head_in_config(config: Config, classes: int | None) -> GraphHead[LayerPath, None] | None:
-    """Return the head of a functional or sequential model, proved by its graph; None for a model without one.
+    """Return the head of a functional or sequential model, proved by its graph.
 
     Args:
         config: the content of config.json.
         classes: K, where it is known: of several heads, the one that has so many.
+
+    Returns:
+        Its layers, by the names that lead to each, and what follows them. None for a model without
+        a graph, and where no single head is there.
+
+    Raises:
+        LevelheadError: several heads fit, an output comes from something else, or the config is not
+            as Keras writes it.
     """
     try:
         if not is_own(config, *MODELS) or "layers" not in config["config"]:
@@ -85,7 +101,7 @@ class _ConfiguredGraph:
 
     Args:
         models: by the names of the layers that lead to each; those inside are added on the way.
-        places: {model: {name of a layer: its index}}.
+        places: {model: {name of a layer: its index}}, made once for each model.
     """
 
     models: dict[LayerPath, Config]
@@ -93,14 +109,21 @@ class _ConfiguredGraph:
 
     @cached_property
     def calls(self) -> Counter[Hashable]:
-        """How often the model applies each of its layers, with those of models inside it."""
+        """How often the model applies each of its layers, with those of models inside it.
+
+        A layer that is applied twice is no head alone: scaling it would change both of its uses.
+        """
         calls = Counter[Hashable]()
         for configured in layers_in(self.models[()]):
             calls[identity_of(configured.layer, configured.path)] += configured.times
         return calls
 
     def node_of(self, value: LayerValue) -> KerasNode[LayerPath, None]:
-        """Return what makes a value."""
+        """Return what makes a value, as the walk asks for it.
+
+        Args:
+            value: (names that lead to the model, layer, which call of it, which result).
+        """
         inside, name, node, index = value
         model = self.models[inside]
         layers = model["config"]["layers"]
@@ -110,6 +133,7 @@ class _ConfiguredGraph:
         layer = layers[place]
 
         def sources() -> list[LayerValue]:
+            """Return the values that the layer takes in this call; asked only if the walk goes on."""
             if model["class_name"] == "Sequential":
                 before = layers[max(place - 1, 0)]
                 return [(inside, name_of(before), 0, 0)]
@@ -127,6 +151,8 @@ class _ConfiguredGraph:
         title = "/".join(path)
 
         kind, activation = _kind_and_activation(wrapped)
+        # A Dense layer has no kernel size; a convolution must be 1x1. Inside a TimeDistributed,
+        # whose steps are an axis of their own, only what works on each entry by itself is known.
         linear = is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1}
         if is_wrapped and not linear and kind not in KERAS_POINTWISE:
             kind = ""
@@ -162,14 +188,21 @@ class _ConfiguredGraph:
 
 
 def _kind_and_activation(layer: Config) -> tuple[str, str]:
-    """Return the class and the activation of a layer of Keras's own; of others, which may do anything, no class."""
+    """Return the class and the activation of a layer of Keras's own.
+
+    Of others, which may do anything, no class: the walk ends there.
+    """
     if is_own(layer, layer["class_name"]):
         return layer["class_name"], _activation(settings_of(layer))
     return "", "linear"
 
 
 def _activation(settings: Config) -> str:
-    """Return the name of a layer's activation: a text, or an object that says it, perhaps inside another."""
+    """Return the name of a layer's activation: a text, or an object that says it.
+
+    Keras 3 writes functions of somebody's own as objects, {"class_name": "function", "config":
+    name}; an object may be inside another.
+    """
     activation = settings.get("activation") or "linear"
     while isinstance(activation, Mapping):
         inner = activation["config"]
@@ -181,7 +214,14 @@ def _activation(settings: Config) -> str:
 
 
 def _check_plain(title: str, settings: Config, activation: str) -> None:
-    """Raise if a layer cannot be changed as a matrix and a bias."""
+    """Raise if a layer cannot be changed as a matrix and a bias.
+
+    Args:
+        title: the layer, for the message.
+        settings: of the layer.
+        activation: its name. A softmax or sigmoid in the layer itself leaves the order of classes
+            alone; a relu or tanh in it would bend what is added.
+    """
     reason = None
     if activation not in KERAS_ACTIVATIONS:
         reason = f"its activation is {activation}"
@@ -194,7 +234,14 @@ def _check_plain(title: str, settings: Config, activation: str) -> None:
 
 
 def _shape_taken(layer: Config, node: int) -> tuple[int | None, ...] | None:
-    """Return the shape of what a layer takes in one of its calls, where it is known."""
+    """Return the shape of what a layer takes in one of its calls, where it is known.
+
+    The call states it since Keras 3, and `build_config` otherwise, for all calls.
+
+    Args:
+        layer: its config.
+        node: which call.
+    """
     calls: Sequence[object] = layer.get("inbound_nodes") or ()
     shapes = []
     if node < len(calls):
@@ -211,14 +258,21 @@ def _shape_taken(layer: Config, node: int) -> tuple[int | None, ...] | None:
 
 
 def _outputs(model: Config) -> list[Reference]:
-    """Return where the outputs of a model come from."""
+    """Return where the outputs of a model come from; of a sequential one, from its last layer."""
     if model["class_name"] == "Sequential":
         return [(name_of(model["config"]["layers"][-1]), 0, 0)]
     return list(_references(model["config"]["output_layers"]))
 
 
 def _references(content: object) -> Iterator[Reference]:
-    """Yield every [layer, call, result] in what says where tensors come from: one, a list or an object of them."""
+    """Yield every [layer, call, result] in what says where tensors come from.
+
+    That is one such list, or a list or an object of them: Keras writes outputs as the model returns
+    them.
+
+    Raises:
+        TypeError: something else is there.
+    """
     if isinstance(content, Mapping):
         for part in content.values():
             yield from _references(part)
@@ -233,7 +287,12 @@ def _references(content: object) -> Iterator[Reference]:
 
 
 def _tensors(content: Any) -> Iterator[tuple[Reference, Any]]:
-    """Yield where the tensors among the arguments of a call come from, and their shapes, if they are stated."""
+    """Yield where the tensors among the arguments of a call come from, and their shapes, if stated.
+
+    Args:
+        content: positional and keyword arguments, as JSON; numbers, texts and the like among them
+            are passed over.
+    """
     if isinstance(content, Mapping) and content.get("class_name") == "__keras_tensor__":
         for reference in _references(content["config"]["keras_history"]):
             yield reference, content["config"].get("shape")
@@ -251,7 +310,10 @@ def _tensors(content: Any) -> Iterator[tuple[Reference, Any]]:
 
 
 def _is_reference_of_keras_2(content: object) -> bool:
-    """Return whether something is [layer, call, result, other arguments]."""
+    """Return whether something is [layer, call, result, arguments], as Keras 2 writes a tensor.
+
+    The object at the end tells it from a list of four arguments.
+    """
     if not isinstance(content, list) or len(content) != 4 or not isinstance(content[0], str):
         return False
     numbers = isinstance(content[1], int) and isinstance(content[2], int)

@@ -1,10 +1,16 @@
-"""The layers of a Keras model, as its config.json lists them: what each is called, and where its weights are.
+"""The layers of a Keras model, as its config.json lists them, and where their weights are.
 
 A config is a tree: a model has layers, each with a class, a module and settings, and some of them
-are models, or wrap another layer. `layers_in` walks through it. Where the weights of a layer are in
-the file depends on who wrote it. Since Keras 3.4 the groups of the file say the names of layers;
-before, a place is made from the layer's class and a number, in the ways of `layers_in` (Keras 3.0 to
-3.3) and `places_of_keras_2` (2.12 to 2.15).
+are models, or wrap another layer:
+
+    {"module": "keras", "class_name": "Functional", "config": {"layers": [
+        {"module": "keras.layers", "class_name": "Dense", "config": {"name": "top", ...},
+         "inbound_nodes": [...]}, ...], "output_layers": [["top", 0, 0]]}}
+
+`layers_in` walks through it. Where the weights of a layer are in the file depends on who wrote it.
+Since Keras 3.4 the groups of the file say the names of layers; before, a place is made from the
+layer's class and a number, in the ways of `layers_in` (Keras 3.0 to 3.3) and `places_of_keras_2`
+(2.12 to 2.15).
 
 What Keras's own layers do is known. Those of somebody else are only known to be there: their
 configs may hold anything.
@@ -32,7 +38,15 @@ class ConfiguredLayer(NamedTuple):
 
 
 def layers_in(config: Config) -> Iterator[ConfiguredLayer]:
-    """Yield each layer of a model, also of models inside."""
+    """Yield each layer of a model, also of models inside, with its place in the file.
+
+    In files of Keras 3.0 to 3.3, a place is `layers/` and the class in snake case, with a number
+    from the second of its class on: `layers/dense`, `layers/dense_1`. Those of a model inside lie
+    below its own place.
+
+    Args:
+        config: of the model; one that is damaged raises LookupError, TypeError and the like.
+    """
     waiting = [ConfiguredLayer((), "", 1, config)]
     while waiting:
         model = waiting.pop()
@@ -62,7 +76,8 @@ def places_of_keras_2(config: Config, keys: Iterable[str]) -> dict[LayerPath, st
     """Return {names that lead to a layer: its place in the file}, of a file by Keras 2.12 to 2.15.
 
     There, layers with weights take two numbers of their class, and those that are saved elsewhere
-    take numbers, too. So layers and places are matched in order, if there are as many of both.
+    take numbers, too. So layers and places are matched in order, if there are as many of both;
+    where there are not, layers of that class have no place in the answer.
 
     Args:
         config: of the model.
@@ -73,6 +88,7 @@ def places_of_keras_2(config: Config, keys: Iterable[str]) -> dict[LayerPath, st
     waiting: list[tuple[LayerPath, str, Config]] = [((), "", config)]
     while waiting:
         path, around, model = waiting.pop()
+        # The places of this model's layers, by the class in their names.
         group = f"{around}{KERAS_2_LAYERS}/"
         names = {key[len(group) :].partition("/")[0] for key in keys if key.startswith(group)}
         by_class: dict[str, list[Config]] = defaultdict(list)
@@ -96,6 +112,10 @@ def places_of_keras_2(config: Config, keys: Iterable[str]) -> dict[LayerPath, st
 def _numbered(word: str, names: Iterable[str]) -> list[str]:
     """Return the names that are a word, or a word and a number, in the order of the numbers.
 
+    Args:
+        word: the class of a layer, in snake case.
+        names: groups in the file; those of other classes may begin with the same word.
+
     >>> _numbered("dense", ["dense_10", "dense_2", "dense", "dense_net", "conv2d"])
     ['dense', 'dense_2', 'dense_10']
     """
@@ -111,6 +131,9 @@ def _numbered(word: str, names: Iterable[str]) -> list[str]:
 def _snake_case(layer: Config) -> str:
     """Return the class of a layer, as a file of weights has it.
 
+    The same two patterns as in `keras.src.utils.naming.to_snake_case`, so that odd names agree,
+    too.
+
     >>> _snake_case({"class_name": "MaxPooling2D"}), _snake_case({"class_name": "TFSMLayer"})
     ('max_pooling2d', 'tfsm_layer')
     """
@@ -119,7 +142,10 @@ def _snake_case(layer: Config) -> str:
 
 
 def is_own(layer: Config, *kinds: str) -> bool:
-    """Return whether a layer is of one of these classes of Keras's own, not one that somebody registered."""
+    """Return whether a layer is of one of these classes of Keras's own.
+
+    Somebody may register another class called Dense: the module tells.
+    """
     module = layer.get("module")
     return (
         layer["class_name"] in kinds
@@ -129,7 +155,10 @@ def is_own(layer: Config, *kinds: str) -> bool:
 
 
 def is_model(layer: Config) -> bool:
-    """Return whether a layer is a functional or sequential model of Keras's own, whose layers are listed."""
+    """Return whether a layer is a functional or sequential model, whose layers are listed.
+
+    A subclassed model is none: what it runs is in its code.
+    """
     return is_own(layer, *MODELS) and "layers" in settings_of(layer)
 
 
@@ -141,7 +170,11 @@ def _is_layer(setting: object) -> TypeGuard[Config]:
 
 
 def settings_of(layer: Config) -> Config:
-    """Return the settings of a layer; of somebody's own that are no object, none."""
+    """Return the settings of a layer; of somebody's own that are no object, none.
+
+    Those of Keras's own layers must be an object: if not, whoever reads them finds out that the
+    config is damaged.
+    """
     config = layer["config"]
     if isinstance(config, Mapping) or is_own(layer, layer["class_name"]):
         return config
@@ -149,7 +182,10 @@ def settings_of(layer: Config) -> Config:
 
 
 def name_of(layer: Config) -> str:
-    """Return the name of a layer; Keras before 3.4 keeps that of an operation outside of its own config."""
+    """Return the name of a layer.
+
+    Keras before 3.4 keeps that of an operation, such as `ops.add`, outside of its own config.
+    """
     settings = settings_of(layer)
     if "name" in settings:
         return settings["name"]
@@ -159,7 +195,11 @@ def name_of(layer: Config) -> str:
 
 
 def identity_of(layer: Config, path: LayerPath) -> Hashable:
-    """Return what a layer has in common with all its copies in a config: the number of a shared one, or its path."""
+    """Return what a layer has in common with all its copies in a config.
+
+    A shared layer is written out wherever it is used, with the same number; others are known by
+    their path.
+    """
     if layer.get("shared_object_id") is None:
         return path
     return str(layer["shared_object_id"])

@@ -1,4 +1,14 @@
-"""Heads in weights of Keras 3 (`.weights.h5`): arrays of an HDF5 file, such as every `.keras` has inside."""
+"""Heads in weights of Keras 3 (`.weights.h5`): an HDF5 file, as every `.keras` has one inside.
+
+    layers/dense/vars/0    the kernel [d, K] of a layer
+    layers/dense/vars/1    its bias [K]
+    layers/dense/vars      the group of both; since Keras 3.4 it states the name of the layer
+    optimizer/vars/0 ...   the state of an optimizer, of a model that was saved with it
+
+A variable has a number and no name, so that `_name_variables` tells by the shapes what each is;
+then the head is found by name and shape as in any file without a graph (find.py). The note of an
+adjustment goes behind the end of the file, where HDF5 does not look (note_behind.py).
+"""
 
 import re
 from collections import defaultdict
@@ -23,7 +33,11 @@ VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
-    """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
+    """Find the head in a file of weights: by the name of its layer or place, or by its shape.
+
+    Args:
+        path, named, classes: as in `FindHead`.
+    """
     stamps = {path: check_regular_file(path, "weights of Keras")}
     arrays, names = hdf5_arrays(path)
     # Keras 2 named its variables as TensorFlow does, `dense/kernel:0`, whatever the file was called.
@@ -45,12 +59,17 @@ def find_among_arrays(
 ) -> tuple[LayerSpans, ...]:
     """Find the head among the arrays of a Keras model.
 
+    keras.py calls it, too, with the places that the graph led to.
+
     Args:
         path, arrays, names: the file, its arrays, and the names of layers, as `hdf5_arrays` gives
             them.
         named: the layer, as the model calls it or by its place in the file; several are divided by
             commas.
         classes: K, where it is known.
+
+    Raises:
+        LevelheadError: as `find_layers`; also if several layers have that name.
     """
     places = []
     if named is not None:
@@ -62,7 +81,10 @@ def find_among_arrays(
 
 
 def _place_of(path: Path, names: Mapping[str, str], name: str) -> str:
-    """Return the place of the layer of this name or, if none is called that, the name as a place."""
+    """Return the place of the layer of this name or, if none is called that, the name as a place.
+
+    Models inside a model may have layers of the same name: then only a place is clear.
+    """
     places = [
         key.removesuffix("/vars").removesuffix("vars")
         for key, stated in names.items()
@@ -78,9 +100,12 @@ def _place_of(path: Path, names: Mapping[str, str], name: str) -> str:
 
 
 def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
-    """Return arrays by what they are in their layer: kernel and bias, or the numbers of a norm; not an optimizer's.
+    """Return arrays by what they are in their layer: kernel and bias, or the numbers of a norm.
 
-    Keras only counts the variables of a layer, `dense/vars/0`. Their shapes tell which is which.
+    Keras only counts the variables of a layer, `dense/vars/0`. Their shapes tell which is which: a
+    matrix, perhaps with as many numbers as it has columns, is linear; two or four vectors of one
+    size are a norm. Others keep their numbers, and are no head. An optimizer's, which have the same
+    shapes, are left out.
     """
     named = {}
     layers: dict[str, list[Span]] = defaultdict(list)
@@ -91,6 +116,7 @@ def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
         elif key.partition("/")[0] != "optimizer":
             layers[match[1] or ""].append(span)
     for layer, spans in layers.items():
+        # By number: in the file they are sorted as texts, and 10 comes before 2.
         ordered = sorted(spans, key=lambda span: int(span.key.rpartition("/")[2]))
         first, *others = (span.shape for span in ordered)
         titles = [f"vars/{i}" for i in range(len(ordered))]
@@ -111,7 +137,15 @@ def _note(path: Path) -> dict[str, Any] | None:
 def _complete(
     source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
 ) -> list[Edit]:
-    """Return the edits with the note behind the end of the HDF5 file."""
+    """Return the edits with the note behind the end of the HDF5 file.
+
+    HDF5 has no checksums in the version that h5py writes, so that nothing else changes with a head.
+
+    Args:
+        source, edits: the file, and what changes in its arrays.
+        note: what to record; an empty one takes an earlier record out, None leaves it.
+        names: of files as they will be; this one refers to no other.
+    """
     if note is None:
         return edits
     old = find_note(source, source.stat().st_size)
