@@ -4,6 +4,9 @@
 before and after, the gain and its standard error; all else follows from these four: the interval, the
 probability of a gain, and the verdict, one of five phrases that are the same in the terminal, on the page
 and in Python. Longer sentences about it are in evidence_words.py.
+
+The gain is what was measured, and nothing is drawn toward what is usual. Its distribution is taken to be normal,
+with the standard error of judge.py. docs/decisions.md compares interval and gain with what came on test samples.
 """
 
 from __future__ import annotations
@@ -57,13 +60,17 @@ class Evidence:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the gain on new samples lies, with the probability `level`."""
+        """Where the gain on new samples lies, from and to, with the probability `level`.
+
+        ``gain -+ z standard_error``, z of the normal distribution: 1.96 for 0.95.
+        """
         reach = NormalDist().inv_cdf((1 + self.level) / 2) * self.standard_error
         return self.gain - reach, self.gain + reach
 
     @property
     def probability(self) -> float:
-        """That the gain on new samples is above 0."""
+        """That the gain on new samples is above 0, from 0 to 1."""
+        # Nothing differs, or nothing varies: then there is only the gain itself.
         if self.standard_error == 0:
             return float(self.gain > 0)
         return NormalDist(0, self.standard_error).cdf(self.gain)
@@ -77,6 +84,7 @@ class Evidence:
         seen* for all else.
         """
         low, high = self.interval
+        # Two cases in which the interval says nothing come first.
         if self.changed == 0:
             return "changes nothing"
         if self.n < FEWEST:
@@ -105,7 +113,10 @@ class Evidence:
 
     @property
     def never_right(self) -> np.ndarray:
-        """The classes or labels that have samples of which none is right, before or after."""
+        """The classes or labels that have samples of which none is right, before or after: their positions.
+
+        What adjusts scores cannot help where the scores of a class never come near the top.
+        """
         before, after = self.class_tables
         right = np.maximum(before.right, after.right)
         return np.flatnonzero((before.sizes > 0) & (right <= 0))

@@ -2,6 +2,10 @@
 
 A function that ends in `_text` returns one sentence, or "" where there is nothing to say. One that ends
 in `_lines` returns lines of a table in plain text.
+
+`facts_of` collects the sentences for `Tuned.facts`, which the terminal, notebooks and the page print; the two
+tables are for `Tuned.summary`. The words are here, and in no other place, so that a result is told alike
+everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +27,14 @@ _OVERALL = ("accuracy", "balanced_accuracy", "macro_f1")  # that every summary s
 
 
 def facts_of(evidence: Evidence, names: Sequence[str] | None) -> dict[str, str]:
-    """Return what there is to say of it: {`gain`, `price`, `no signal`, `few samples`: sentence}."""
+    """Return what there is to say of it: {`gain`, `price`, `no signal`, `few samples`: sentence}.
+
+    Only what there is to say has a key; the gain always has one.
+
+    Args:
+        evidence: what to tell about.
+        names: of the classes, where they are known.
+    """
     facts = {
         "gain": f"{evidence.change_text()}: {evidence.verdict_text()}",
         "price": price_text(evidence),
@@ -66,7 +77,11 @@ def never_right_text(evidence: Evidence, names: Sequence[str] | None) -> str:
 
 
 def few_text(evidence: Evidence) -> str:
-    """Return that a metric of precisions needs more samples than there are."""
+    """Return that a metric of precisions needs more samples than there are.
+
+    Recalls are known from the samples of a class alone. F1, MCC and kappa depend on how many of all other
+    samples are called by its name as well, which few samples tell badly.
+    """
     if evidence.n >= _FEW or evidence.changed == 0:
         return ""
     if evidence.metric.of_recalls or evidence.metric.as_they_come:
@@ -76,12 +91,16 @@ def few_text(evidence: Evidence) -> str:
 
 
 def overall_lines(evidence: Evidence) -> list[str]:
-    """Return a line for each overall measure, before and after, whatever metric was chosen for."""
+    """Return a line for each overall measure, before and after, whatever metric was chosen for.
+
+    Accuracy, balanced accuracy and macro-F1: who gains in one of them mostly pays in another.
+    """
     lines = []
     for name in _OVERALL:
         metric = find_metric(name)
         if evidence.multilabel:
             metric = metric.for_labels()
+        # The same tables, asked for another metric.
         shown = replace(evidence, metric=metric)
         before = shown.value_before
         after = shown.value
@@ -106,6 +125,7 @@ def class_lines(evidence: Evidence, names: Sequence[str] | None) -> list[str]:
     change = np.nan_to_num(np.abs(after.recall - before.recall), nan=-1.0)
     shown = np.sort(np.argsort(-change, kind="stable")[:MOST_ROWS]).tolist()
 
+    # Columns of fixed width, but for the names: the widest of those that are shown.
     width = max([5, *(len(class_title(k, names)) for k in shown)])
     lines = [f"{'class':{width}}  {'recall':>16}  {'precision':>16}  {'predicted share':>16}"]
     for k in shown:

@@ -3,6 +3,10 @@
 `gamma_path` checks what it is given, asks path/ for every change of every prediction (`Envelope`), and
 returns a `GammaPath`. Errors over gamma are sums over the changes that turn a sample right or wrong. Other
 metrics are losses of the `Tables` from each change on. Both are exact: between two changes nothing moves.
+
+It is for people who look: the path chooses nothing, and its best gamma is the best on these very samples. `tune`
+has rules of one strength as well, judges them on samples that they were not fitted on (one_strength.py), and
+needs tables of folds at some strengths, where this has one table at all of them.
 """
 
 from __future__ import annotations
@@ -110,6 +114,8 @@ class GammaPath:
 
     def _right_curve(self, weights: np.ndarray) -> Curve:
         """Return 1 - the weight of the samples that are right, over gamma.
+
+        A sum over the E changes, without any table: E log E for their order is all it costs.
 
         Args:
             weights: [N], which sum to 1.
@@ -255,7 +261,11 @@ class GammaPath:
     # ---- One gamma -----------------------------------------------------------------------------
 
     def at(self, gamma: float) -> Point:
-        """Return everything at one gamma. No sample changes within the plateau of the point."""
+        """Return everything at one gamma: a `Point`.
+
+        Errors, accuracies of classes and groups; its metric is the balanced error. Within its plateau no
+        sample turns right or wrong. A gamma outside of the range of the path is refused.
+        """
         gamma = float(gamma)
         accuracy = self.class_accuracy(gamma)
         balanced = float(self.balanced_error_curve.at(gamma))
@@ -294,7 +304,10 @@ class GammaPath:
         return self._right_curve(of_class / of_class.sum()).complement()
 
     def predictions(self, gamma: float) -> np.ndarray:
-        """Return the class predicted at gamma, [N]. Outside the range, the logits are needed."""
+        """Return the class predicted at gamma, [N]. Outside the range, the logits are needed.
+
+        A path that comes out of a pickle has none, and refuses a gamma there.
+        """
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
         low, high = self.range
@@ -331,14 +344,17 @@ class GammaPath:
     # ---- How it is shown -----------------------------------------------------------------------
 
     def plot(self, ax: Axes | None = None, *, gamma: float | None = None) -> Axes:
-        """Draw both errors over gamma, and mark a given gamma (extra `plot`)."""
+        """Draw both errors over gamma, on a new figure if `ax` is None; mark a given gamma (extra `plot`)."""
         title = f"{len(self.labels)} samples, {len(self.counts)} classes"
         return plot.draw_errors(
             self.error_curve, self.balanced_error_curve, ax, gamma=gamma, title=title
         )
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the fields without the logits, and nothing that was computed from them."""
+        """Return the fields without the logits, and nothing that was computed from them.
+
+        Logits may be a file or a tensor of gigabytes; curves are computed again when they are asked for.
+        """
         state: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
         state["logits"] = None
         return state
@@ -350,6 +366,7 @@ class GammaPath:
 
     def _repr_html_(self) -> str:
         low, high = self.range
+        # At the start of the range, and where the balanced error is lowest.
         was = self.at(low)
         best = self.best()
         balanced = f"{was.balanced_error:.2%} at {low:g}; lowest, {best.value:.2%}"
@@ -389,6 +406,13 @@ def gamma_path(
         target, names, kind: as in `tune`.
         progress: called with (rows done, rows in all).
 
+    Returns:
+        A `GammaPath`: curves, predictions at any gamma, and the gamma that is best for any metric.
+
+    Raises:
+        LevelheadError: a rule without a strength, a range that does not ascend, or whatever `tune`
+            refuses of logits, labels and counts.
+
     >>> path = gamma_path(np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), [0, 1, 1], [400, 100])
     >>> path.gammas.round(3), path.error.round(3)
     (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
@@ -417,7 +441,12 @@ def gamma_path(
 
 
 def find_path_rule(rule: str | Rule) -> OneStrength:
-    """Return a rule of one strength as it is, or the one that has a name."""
+    """Return a rule of one strength as it is, or the one that has a name.
+
+    Raises:
+        LevelheadError: a rule with numbers for each class, along which there is no path, or an unknown
+            name.
+    """
     if isinstance(rule, OneStrength):
         return rule
     able = [name for name, other_rule in RULES.items() if isinstance(other_rule, OneStrength)]

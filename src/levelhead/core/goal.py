@@ -4,6 +4,10 @@ A user writes `Goal("macro_f1", floors={"cat": 0.8})` before any samples are kno
 against them: floors and costs become arrays, and a target sets how much each class weighs. From there on,
 rules and the judge ask it for two things: the loss of `Tables` (`loss`), and how often classes occur where
 the goal is measured (`shares`).
+
+The three parts say different things. A metric says what is good. A target says in which mix of classes it is
+measured: samples of a class then weigh its share together. Costs say which mistakes are worse than others, and
+are a metric of their own. Floors are conditions: whatever the metric gains, these recalls are to be reached.
 """
 
 from __future__ import annotations
@@ -23,14 +27,19 @@ from .metrics import COST, Metric, Tables, find_metric
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What a choice is to be good at.
+    """What a choice is to be good at: what `tune` and its kin take as `metric=` where a name is not enough.
 
     Args:
         metric: a name, such as `balanced_error`, `macro_f1` or scikit-learn's `f1_macro`; or a
             `Metric` of one's own.
         cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
         floors: {class: recall}, or a recall for all classes, that new samples should reach, too.
-        certainty: how likely each floor is to hold on new samples.
+        certainty: how likely each floor is to hold on new samples, from 0.5 to below 1. Where it cannot
+            be had, less is tried; the `Tuned` says what came of it.
+
+    Raises:
+        LevelheadError: an unknown metric, a cost matrix beside another metric, or the metric `cost`
+            without one. What depends on the samples is checked in `on`.
 
     >>> Goal("f1_macro").metric.name, Goal(cost=[[0, 1], [5, 0]]).metric.name
     ('macro_f1', 'cost')
@@ -85,6 +94,10 @@ class Goal:
             classes: K.
             names: of the classes, where they are known.
             target: [K] or {class: share}, how often classes occur where the model is used.
+
+        Raises:
+            LevelheadError: costs, floors or a target that do not fit these classes; a floor for a class
+                without a sample; a target for a metric that leaves none open.
         """
         goal = replace(self, names=names)
         if self.cost is not None:
@@ -112,14 +125,17 @@ class Goal:
         return replace(goal, metric=self.metric.toward(shares), target=shares)
 
     def weights(self, labels: np.ndarray, classes: int) -> np.ndarray | None:
-        """Return what each sample weighs in tables, [N], toward a target; None for 1 each."""
+        """Return what each sample weighs in tables, [N], toward a target; None for 1 each.
+
+        ``target_k / m_k`` for each of the m_k samples of class k: together they weigh its share.
+        """
         if self.target is None:
             return None
         sizes = np.bincount(labels, minlength=classes)
         return (self.target / np.maximum(sizes, 1))[labels]
 
     def tables(self, labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tables:
-        """Count predictions [N] as the metric weighs them."""
+        """Count predictions [N] of samples with labels [N] as the metric weighs them: tables [K]."""
         weights = self.weights(labels, classes)
         return Tables.of(labels, predicted, classes, weights, self.cost)
 
@@ -132,6 +148,12 @@ class Goal:
 
         As a target says, as they come among the samples, or all alike. Costs count as often as they
         are paid: a class whose errors cost twice as much weighs as one that is twice as frequent.
+
+        It is where a fit by log loss is moved to (`Samples.toward`). No share is 0: its logarithm would
+        ask for an offset of -inf.
+
+        Args:
+            sizes: [K], how many samples each class has.
         """
         if self.target is not None:
             shares = np.maximum(self.target, 1e-3 / len(sizes))
@@ -168,6 +190,7 @@ def check_cost(cost: Array, classes: int) -> np.ndarray:
                 row, column = np.argwhere(bad)[0]
                 got = f"got {matrix[row, column]:g} in row {row}, column {column}"
                 raise LevelheadError(f"expected {expected}, {got}")
+        # Row by row against its own diagonal.
         cheaper = matrix < np.diag(matrix)[:, None]
         if cheaper.any():
             row, column = np.argwhere(cheaper)[0]
@@ -192,6 +215,10 @@ def check_floors(
         labels: [N], of the samples that the floors are to be met on.
         classes: K.
         names: of the classes, where they are known.
+
+    Raises:
+        LevelheadError: recalls outside of 0 to 1 (percentages are recognized), an unknown class, or
+            one without a sample here, whose recall nothing could be said about.
 
     >>> check_floors({"dog": 0.8}, np.array([0, 1, 1]), 2, ["cat", "dog"])
     array([nan, 0.8])

@@ -8,6 +8,9 @@ their words from there.
 The losses take tables [..., K] and return [...]: of one set of predictions a number, of the tables at a
 thousand strengths a thousand numbers at once. Some come with their `Slopes`, how a sample more in each
 entry moves them, which the standard error of a gain needs (judge.py); for the others it takes small steps.
+
+Tables are all that a choice remembers of its predictions: 3 K numbers, whatever N was. What cannot be computed
+from them, such as log loss or top-5 accuracy, is no metric here (measure.py has those).
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ _FINE = 10_000  # samples that carry two decimals of a percentage, as one of the
 @dataclass(frozen=True, eq=False)
 class Tables:
     """What predictions count for each class, [..., K]; in samples or, toward a target, in shares.
+
+    They are the diagonal and the two margins of a confusion matrix, which is enough for every metric
+    of `METRICS` and grows with K instead of its square. Tables of disjoint samples add up (`+`, `total`),
+    and a fold is taken out again by `-`.
 
     Args:
         right: samples of class k that are predicted k.
@@ -61,6 +68,9 @@ class Tables:
             classes: K.
             weights: [N], what each sample counts; 1 if None.
             cost: [K, K], row true, column predicted: what a prediction costs.
+
+        Returns:
+            Tables [K], of sums of weights.
         """
         mass = weights
         if mass is None:
@@ -158,18 +168,23 @@ class Tables:
 
 
 def error(tables: Tables) -> np.ndarray:
-    """Return the share of samples that are wrong."""
+    """Return the share of samples that are wrong, ``1 - sum_k right_k / sum_k sizes_k``."""
     return 1 - tables.right.sum(axis=-1) / tables.sizes.sum(axis=-1)
 
 
 def balanced_error(tables: Tables) -> np.ndarray:
-    """Return the mean of each class's own error, over the classes that have a sample."""
+    """Return the mean of each class's own error, ``1 - mean_k right_k / sizes_k``, over classes that have a sample."""
     present = tables.sizes > 0
+    # Without a sample a recall is NaN, which would spread over the sum.
     return 1 - np.where(present, tables.recall, 0.0).sum(axis=-1) / present.sum(axis=-1)
 
 
 def macro_f1(tables: Tables) -> np.ndarray:
-    """Return 1 - the mean of ``2 right / (sizes + predicted)`` of classes that have a sample."""
+    """Return 1 - the mean of ``2 right / (sizes + predicted)`` of classes that have a sample.
+
+    A class without a sample is left out, as it has no recall. scikit-learn's `f1_score` counts it as 0
+    if it is predicted.
+    """
     present = tables.sizes > 0
     both = np.where(present, tables.sizes + tables.predicted, 1.0)
     return 1 - (np.where(present, 2 * tables.right, 0.0) / both).sum(axis=-1) / present.sum(axis=-1)
@@ -177,6 +192,7 @@ def macro_f1(tables: Tables) -> np.ndarray:
 
 def positives_f1(tables: Tables) -> np.ndarray:
     """Return 1 - F1 of the second of two classes, the samples that have a label."""
+    # A label that is neither there nor predicted has an F1 of 0.
     both = tables.sizes[..., 1] + tables.predicted[..., 1]
     return 1 - 2 * tables.right[..., 1] / np.where(both > 0, both, 1.0)
 
@@ -188,6 +204,7 @@ def mcc(tables: Tables) -> np.ndarray:
     """
     n = tables.sizes.sum(axis=-1)
     agreed = n * tables.right.sum(axis=-1) - (tables.predicted * tables.sizes).sum(axis=-1)
+    # n^2 - sum p_k^2, written as sum p_k (n - p_k), which rounding cannot take below 0.
     of_predicted = (tables.predicted * (n[..., None] - tables.predicted)).sum(axis=-1)
     of_true = (tables.sizes * (n[..., None] - tables.sizes)).sum(axis=-1)
     # If one class is all of the truth or of the predictions, there is nothing to correlate.
@@ -197,7 +214,11 @@ def mcc(tables: Tables) -> np.ndarray:
 
 
 def kappa(tables: Tables) -> np.ndarray:
-    """Return 1 - Cohen's kappa: ``(observed - expected) / (1 - expected)`` of agreements."""
+    """Return 1 - Cohen's kappa: ``(observed - expected) / (1 - expected)`` of agreements.
+
+    `expected` is how often truth and prediction would agree by chance, ``sum_k p_k t_k / n^2``. Where that
+    is always, kappa is 0.
+    """
     n = tables.sizes.sum(axis=-1)
     observed = tables.right.sum(axis=-1) / n
     expected = (tables.predicted * tables.sizes).sum(axis=-1) / n**2
@@ -208,6 +229,7 @@ def kappa(tables: Tables) -> np.ndarray:
 def g_mean(tables: Tables) -> np.ndarray:
     """Return 1 - the geometric mean of the recalls of the classes that have a sample."""
     present = tables.sizes > 0
+    # A factor of 1 for a class without a sample; one that is never right makes the product 0.
     recall = np.where(present, tables.recall, 1.0)
     # By logarithms: a product of a thousand recalls would vanish.
     logs = np.log(np.maximum(recall, 1e-300)).sum(axis=-1) / present.sum(axis=-1)
@@ -220,18 +242,18 @@ def worst_recall(tables: Tables) -> np.ndarray:
 
 
 def mean_cost(tables: Tables) -> np.ndarray:
-    """Return what a prediction costs on average."""
+    """Return what a prediction costs on average, in the unit of the cost matrix."""
     if tables.paid is None:
         raise LevelheadError("'cost' needs a cost matrix [K, K]", parameter="metric")
     return tables.paid / tables.sizes.sum(axis=-1)
 
 
 class Slopes(NamedTuple):
-    """How a loss moves by one sample more in each entry of the tables."""
+    """How a loss moves by one sample more in each entry of the tables: its partial derivatives."""
 
-    right: np.ndarray  # [K]
-    predicted: np.ndarray  # [K]
-    sizes: np.ndarray  # [K]
+    right: np.ndarray  # [K], by one more that is right
+    predicted: np.ndarray  # [K], by one more prediction
+    sizes: np.ndarray  # [K], by one more of the class
     paid: float = 0.0  # by one unit of cost more
 
 
@@ -261,6 +283,9 @@ def slopes_of_macro_f1(tables: Tables) -> Slopes:
 @dataclass(frozen=True, eq=False, repr=False)
 class Metric:
     """A loss of tables, lower is better, and how people know it.
+
+    One of your own is ``lh.Metric("name", "title", loss)``, passed as `metric=` wherever a name may be.
+    Its gain is measured, judged and told like that of any other.
 
     Args:
         name: for options and files.
@@ -300,7 +325,7 @@ class Metric:
         return 1 - loss
 
     def value(self, tables: Tables) -> float:
-        """Return the metric of tables [K], as people know it."""
+        """Return the metric of tables [K], as people know it: an error as an error, an F1 as an F1."""
         return float(self.shown(self.loss(tables)))
 
     def value_text(self, value: float, n: int = _FINE) -> str:
@@ -309,6 +334,7 @@ class Metric:
         >>> METRICS["error"].value_text(0.1234, 500), METRICS["mcc"].value_text(0.1234)
         ('12.3%', '0.123')
         """
+        # One decimal where the second would only say how many samples there are.
         form = self.form
         if form == _PERCENT and n < _FINE:
             form = "z.1%"
@@ -346,7 +372,8 @@ class Metric:
         """Return the metric where classes come in the shares of a target, [K].
 
         Tables are then weighted so that the sizes are these shares, which is all that most metrics
-        need; `balanced_error` weighs classes alike by itself.
+        need; `balanced_error` weighs classes alike by itself, so that its loss becomes `error` of
+        tables so weighted.
         """
         if self.loss is balanced_error:
             return replace(self, loss=error, slopes=slopes_of_error)
@@ -362,7 +389,8 @@ class Metric:
         return self
 
 
-COST = "cost"
+COST = "cost"  # the metric that needs a cost matrix
+# Every metric by its name, in the order of the help. A metric that is added here is known everywhere.
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -404,6 +432,9 @@ METRICS: dict[str, Metric] = {
 
 def find_metric(metric: str | Metric) -> Metric:
     """Return a metric as it is, or the one that has a name or an alias.
+
+    Raises:
+        LevelheadError: an unknown name; the message lists the known ones.
 
     >>> find_metric("balanced_accuracy").name
     'balanced_error'

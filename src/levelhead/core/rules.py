@@ -15,6 +15,9 @@ calls its `on_head`, which needs no samples. Rules of the left column are `OneSt
 one_strength.py; those of the right are `PerClass`, fitted by per_class.py and moved by metric_offsets.py.
 
 A new rule is one class and one line of `RULES`: the command line, the page and the help find it there.
+
+A rule is an object without state: `Rescale()` is to be fitted, `Rescale(0.5)` has a strength of its own. What is
+true of a rule is asked of it (`multiplies`, `adds`, `needs_norms`), and nobody compares its name.
 """
 
 from __future__ import annotations
@@ -41,7 +44,11 @@ __all__ += ["Scales", "Shift", "Tau", "Vector", "find_rule"]
 
 
 class Rule:
-    """Something that can be done to each class of a head."""
+    """Something that can be done to each class of a head: the base class of all rules.
+
+    A rule of one's own is a subclass with a name, a title, a sentence, what it does (`multiplies`, `adds`)
+    and `fit`. `OneStrength` and `PerClass` have a `fit`, so that most rules only say a formula.
+    """
 
     name: ClassVar[str] = ""  #: for options and files
     title: ClassVar[str] = ""  #: for tables
@@ -56,6 +63,13 @@ class Rule:
         Args:
             samples: held-out samples, in their folds.
             goal: what the choice is to be good at, for these samples.
+
+        Returns:
+            An adjustment without each fold of `samples.folds`, by which it is judged, and the one on
+            all samples, which is applied. All of them in one call, as fits share most of their work.
+
+        Raises:
+            LevelheadError: it cannot act on these scores.
         """
         raise NotImplementedError
 
@@ -93,11 +107,14 @@ class Rule:
 class OneStrength(Rule):
     """A rule that follows from the counts and one strength.
 
-    ``l_k r_k^strength`` or, if it adds, ``l_k + strength log r_k``, with its ratios r.
+    ``l_k r_k^strength`` or, if it adds, ``l_k + strength log r_k``, with its ratios r. At strength 0 it is
+    the model as it is. One number cannot overfit by much, so such a rule needs few samples; it also
+    cannot tell two classes of equal counts apart.
 
     Args:
         strength: a strength of one's own, for `adjust_` and `adjust`; None if `tune` is to fit it.
-        range: of the strengths to try, from and to; its own if None.
+        range: of the strengths to try, from and to, with 0 in it; its own if None. Widen it where the
+            chosen strength lies at its end.
     """
 
     strength: float | None = None
@@ -111,7 +128,11 @@ class OneStrength(Rule):
             object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
 
     def ratios(self, counts: np.ndarray) -> np.ndarray:
-        """Return r above, [K]: by default how rare each class is."""
+        """Return r above, [K]: by default how rare each class is, ``n_max / n_k``.
+
+        Args:
+            counts: [K], checked: all positive.
+        """
         return counts.max() / counts
 
     def direction(self, counts: np.ndarray, target: np.ndarray | None = None) -> Direction:
@@ -179,6 +200,10 @@ class OneStrength(Rule):
 class Rescale(OneStrength):
     """RS: ``w_k <- (n_max / n_k)^strength w_k`` (Kim and Kim 2020).
 
+    The paper's rule, in which the strength is called gamma. It lengthens the weight vectors of rare
+    classes, so it is for logits that are mostly positive for the true class: a larger factor pushes
+    negative ones down. Two opposite logits it never changes.
+
     >>> Rescale(0.5).on_head(Head(np.eye(2)), np.array([100, 25])).scale
     array([1., 2.])
     """
@@ -192,6 +217,9 @@ class Rescale(OneStrength):
 @dataclass(frozen=True, eq=False)
 class Tau(OneStrength):
     """tau-normalization: ``w_k <- w_k / ||w_k||^strength`` (Kang et al. 2020).
+
+    At strength 1 all weight vectors have unit length. It needs no counts: frequent classes are known by
+    their long vectors, where training has left them long.
 
     Args:
         strength, range: as in `OneStrength`.
@@ -217,12 +245,16 @@ class Tau(OneStrength):
 
     def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
         strength = self.given_strength()
+        # Its own norms, whatever was given: counts play no part.
         norms = positive_norms(check_finite(head))
         return self.at(Direction(self.name, 1 / norms), strength)
 
 
 class Shift(OneStrength):
     """The shift: ``b_k <- b_k + strength log(n_max / n_k)`` (Menon et al. 2021).
+
+    For calibrated scores, strength 1 is Bayes' rule from the mix of the training to classes that are all
+    alike. Scores that are too large by a temperature T need about T.
 
     >>> Shift(1.0).on_head(Head(np.eye(2)), np.array([100, 1])).offset
     array([0.        , 4.60517019])
@@ -249,7 +281,11 @@ class Shift(OneStrength):
 
 
 class PerClass(Rule):
-    """A rule with numbers of its own for each class, by log loss and then the metric."""
+    """A rule with numbers of its own for each class, by log loss and then the metric.
+
+    `per_class.fit_per_class` fits the numbers that its mask names, for classes that occur as in training;
+    `metric_offsets.move_for_goal` then moves the offsets to what the goal asks for.
+    """
 
     mask: ClassVar[Mask]  #: which numbers are fitted
 
@@ -268,7 +304,7 @@ class Offsets(PerClass):
     """An offset for each class: only the biases of a head change.
 
     ``b_k <- b_k + offset_k``. It acts the same on logits, log-probabilities and probabilities, of
-    whatever model.
+    whatever model. The default: in the mean of the sets of docs/decisions.md no other rule is ahead.
     """
 
     name = "offsets"
@@ -279,7 +315,10 @@ class Offsets(PerClass):
 
 
 class Scales(PerClass):
-    """A scale for each class, ``w_k <- scale_k w_k``: for heads that can take no bias."""
+    """A scale for each class, ``w_k <- scale_k w_k``: for heads that can take no bias.
+
+    Fitted by log loss alone: what a metric asks for beyond that would be an offset.
+    """
 
     name = "scales"
     title = "scales"
@@ -291,7 +330,8 @@ class Scales(PerClass):
 class Vector(PerClass):
     """Vector scaling: a scale and an offset for each class (Guo et al. 2017).
 
-    ``w_k <- scale_k w_k`` and ``b_k <- scale_k b_k + offset_k``.
+    ``w_k <- scale_k w_k`` and ``b_k <- scale_k b_k + offset_k``. For logits only, as all rules that
+    multiply; it has twice as many numbers to fit as `Offsets`.
     """
 
     name = "vector"
@@ -302,6 +342,7 @@ class Vector(PerClass):
     mask = Mask(scales=True, offsets=True)
 
 
+# Every rule by its name, as `rule=` and the command line know it. `tune` without a rule takes `DEFAULT`.
 RULES: dict[str, Rule] = {
     rule.name: rule for rule in (Offsets(), Shift(), Rescale(), Tau(), Scales(), Vector())
 }
@@ -310,6 +351,9 @@ DEFAULT = Offsets.name
 
 def find_rule(rule: str | Rule) -> Rule:
     """Return a rule as it is, or the one that has a name.
+
+    Raises:
+        LevelheadError: an unknown name; the message lists the known ones.
 
     >>> find_rule("shift").sentence
     'strength times log(largest count / own count) added to scores'
