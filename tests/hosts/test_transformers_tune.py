@@ -206,6 +206,7 @@ def test_llama_takes_offsets_into_the_weights_of_its_score_and_loads_as_ever(tmp
     said = capfd.readouterr().err
     assert f"{reach.mean():.2f} ± {reach.std():.2f} of each offset" in said
     assert "no bias" in (tmp_path / "README.md").read_text()
+    assert "Which classes are confused" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_llama_takes_given_offsets_into_the_weights_of_its_score(tmp_path):

@@ -117,7 +117,7 @@ def tables_of_records(folder: Path) -> list[PageTable]:
     from ..support.extras import from_the_study
 
     tables_of_folder = from_the_study(
-        "paper.markdown:tables_of_folder", needed_by=f"a page of the records in {folder}"
+        "paper.paper_tables:tables_of_folder", needed_by=f"a page of the records in {folder}"
     )
     texts: dict[str, str] = tables_of_folder(folder)
     return [PageTable.of_markdown(name, text) for name, text in texts.items()]

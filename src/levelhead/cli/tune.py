@@ -6,6 +6,7 @@ the choice, a picture, a page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,8 @@ from .scores import read_array, read_goal, refuse
 from .words import WithWords, rule_with
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..core.tuned import Tuned
 
 
@@ -161,23 +164,36 @@ def tune(
     inputs = Inputs(logits, labels, counts, read_names(names), label_column, background)
     choice = choose(inputs, request, several_labels=several_labels)
     choice.samples.check_unchanged()
-    write_choice(choice, norms, out, plot, new=not force)
+    beside = {"norms": norms, "features": features}
+    write_choice(choice, beside, out, plot, new=not force)
     if report is not None:
-        write_page(choice, report, title or logits.stem, out, model)
+        write_page(choice, request.features, report, title or logits.stem, out, model)
     for line in choice.tuned.warnings:
         say(line)
     show(choice.tuned.to_dict(), summary(choice.tuned, out, plot, report), as_json)
 
 
 def write_choice(
-    choice: Choice, norms: Path | None, out: Path | None, plot: Path | None, *, new: bool
+    choice: Choice,
+    beside: Mapping[str, Path | None],
+    out: Path | None,
+    plot: Path | None,
+    *,
+    new: bool,
 ) -> None:
-    """Write the choice with the names of the files that it was made on, and draw it."""
+    """Write the choice with the names of the files that it was made on, and draw it.
+
+    Args:
+        choice: with the files of its samples.
+        beside: the other files it was made by, by what they hold.
+        out, plot: where to; nothing is written where one is None.
+        new: refuse a file that came to be since the outputs were checked.
+    """
     if out is not None:
         from ..core.tuned import write_tuned
         from ..io.samples_file import describe_sources
 
-        sources = describe_sources({**choice.samples.files, "norms": norms})
+        sources = describe_sources({**choice.samples.files, **beside})
         write_tuned(replace(choice.tuned, sources=sources), out, new=new)
     if plot is not None:
         from ..show.plot import save_plot
@@ -186,7 +202,12 @@ def write_choice(
 
 
 def write_page(
-    choice: Choice, page: Path, title: str, tuned_file: Path | None, model: Path | None
+    choice: Choice,
+    features: np.ndarray | None,
+    page: Path,
+    title: str,
+    tuned_file: Path | None,
+    model: Path | None,
 ) -> None:
     """Write the page of a choice, on the samples that it was made on."""
     from ..report import of_tuned, write
@@ -195,6 +216,7 @@ def write_page(
         choice.tuned,
         choice.samples.logits,
         choice.samples.labels,
+        features=features,
         title=title,
         files={role: str(source) for role, source in choice.samples.files.items()},
         tuned_file=str(tuned_file or ""),

@@ -266,7 +266,9 @@ class BaseAdjustCallback:
             self.adjusted = adjust_(model, self.tuned, layer=self.layer, features=features)
             self._written = _parameters_written(model, self.adjusted.layers)
         title = type(unwrap(model)).__name__
-        outcome = outcome_of(self.tuned, self.adjusted, self._samples, title)
+        outcome = outcome_of(
+            self.tuned, self.adjusted, self._samples, title, features=self._features
+        )
         self.verdict = outcome.text
         return outcome
 

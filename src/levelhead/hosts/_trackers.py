@@ -51,7 +51,12 @@ class Outcome:
 
 
 def outcome_of(
-    tuned: Tuned, adjusted: Adjusted | None, samples: tuple[Tensor, Tensor], title: str
+    tuned: Tuned,
+    adjusted: Adjusted | None,
+    samples: tuple[Tensor, Tensor],
+    title: str,
+    *,
+    features: Tensor | None = None,
 ) -> Outcome:
     """Return what was tuned on samples, and whether it was applied, in words and numbers.
 
@@ -60,6 +65,7 @@ def outcome_of(
         adjusted: what was done to the head by it; None if nothing was.
         samples: logits [N, K] and labels [N] that it was chosen on.
         title: what the page calls the model.
+        features: [N, d], what a head without a bias takes of them; None if it was not chosen by them.
     """
     numbers = {"applied": float(adjusted is not None)}
     if tuned.strength is not None:
@@ -93,7 +99,10 @@ def outcome_of(
             applied = Applied(f"To {layers}, when the training ended", undo)
         logits, labels = (to_numpy(part) for part in samples)
         positions = as_positions(labels)
-        write(path, [of_tuned(tuned, logits, positions, title=title, applied=applied)])
+        subject = of_tuned(
+            tuned, logits, positions, features=features, title=title, applied=applied
+        )
+        write(path, [subject])
 
     prefixed = {f"levelhead/{name}": float(value) for name, value in numbers.items()}
     return Outcome(prefixed, f"levelhead: {tuned}; {done}", write_page)

@@ -59,7 +59,10 @@ def calibration(subject: Subject) -> Calibration | None:
     weights = sample_weights(subject)[rows]
 
     plain = _read_rows(subject, rows)
-    adjusted = tuned.adjustment.scores(plain)
+    reach = None
+    if subject.reach is not None:
+        reach = subject.reach[rows]
+    adjusted = tuned.adjustment.scores(plain, reach)
     diagrams = [
         reliability("As trained", plain, labels, weights),
         reliability("Adjusted", adjusted, labels, weights),

@@ -187,10 +187,14 @@ def _of_tuned_file(path: Path) -> Subject:
     if "logits" not in files or not needed <= files.keys():
         return of_tuned(tuned, title=path.stem, facts=facts, tuned_file=str(path))
     read = _read(files["logits"], tuned, files.get("labels"), None, None, None, str)
+    features = None
+    if "features" in files:
+        features = arrays.read(files["features"], wanted="features")
     return of_tuned(
         tuned,
         read.logits,
         read.labels,
+        features=features,
         title=path.stem,
         facts=facts,
         files=read.files,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.constant_direction import check_features, find_reach
 from ..core.doubts import EQUAL
 from ..core.gamma_path import GammaPath
 from ..core.goal import Goal
@@ -75,6 +76,8 @@ class Subject:
         title: what to call it.
         tuned: the choice; its evidence is of the samples shown.
         logits, labels: [N, K] and [N], of the samples shown; [N, K] of several labels per sample.
+        reach: [N], how much of each offset arrives in the scores of a sample, where the choice is
+            for a head without a bias; None where all of it does.
         measured: what the samples shown are, such as `test`, if they had no part in the choice.
         head: of the model, for its weight norms.
         log: a dict for each epoch of its training, with at least `epoch` and `norms`.
@@ -89,6 +92,7 @@ class Subject:
     tuned: Tuned
     logits: Array | None = None
     labels: np.ndarray | None = None
+    reach: np.ndarray | None = None
     measured: str | None = None
     head: Head | None = None
     log: Sequence[Mapping[str, Any]] = ()
@@ -213,13 +217,15 @@ class Subject:
     @cached_property
     def predictions(self) -> tuple[np.ndarray, np.ndarray]:
         """What the model predicts as it is, and adjusted, [N] each; of one class per sample."""
-        return predict(self.tuned, self.logits, self.read_as)
+        return predict(self.tuned, self.logits, self.read_as, self.reach)
 
     @cached_property
     def path(self) -> GammaPath | None:
         """The exact path from 0 to twice the strength of a rule that has one; None for others."""
         strength = self.tuned.strength
         if not strength or self.logits is None or self.labels is None:
+            return None
+        if self.reach is not None:  # the path adds the same to all samples
             return None
         # A choice keeps what its strength does to each class, not what does it, such as counts. From
         # that follow the ratios: at strength 1 a class is multiplied by its ratio, or the logarithm
@@ -251,6 +257,7 @@ def of_tuned(
     logits: Array | None = None,
     labels: Array | None = None,
     *,
+    features: Array | None = None,
     title: str = "model",
     measured: str | None = None,
     head: Head | None = None,
@@ -268,6 +275,8 @@ def of_tuned(
         logits, labels: [N, K] and [N] (or [N, K], of several labels) of the samples it was chosen
             on, for confusions, calibration and the chart over a strength. They may be left out: the
             choice brings its tables.
+        features: [N, d], what `tune` was given as such, where the choice is for a head without a
+            bias. Without them, what needs predictions is left out, and the page says so.
         measured: with other samples than those, what they are, such as `test`: the choice is then
             judged on them.
         facts: as in `Subject`; the files and their sha256 if None.
@@ -283,10 +292,16 @@ def of_tuned(
     checked = None
     if logits is not None:
         logits, checked = _check_samples(tuned, logits, labels)
+    reach = None
+    if features is not None:
+        reach = _reach_of(tuned, features, logits, measured)
     if measured is not None:
         if logits is None or checked is None:
             raise LevelheadError("expected the samples it is measured on", parameter="measured")
         tuned = judged_on(tuned, logits, checked)
+    elif tuned.reach is not None and reach is None:
+        # What is predicted depends on features that are not here: better nothing than another's.
+        logits = None
     if head is not None:
         head = head.numpy()
     files = files or {}
@@ -297,6 +312,7 @@ def of_tuned(
         tuned=tuned,
         logits=logits,
         labels=checked,
+        reach=reach,
         measured=measured,
         head=head,
         log=log,
@@ -329,6 +345,24 @@ def _check_samples(
     return logits, checked
 
 
+def _reach_of(
+    tuned: Tuned, features: Array, logits: Array | None, measured: str | None
+) -> np.ndarray:
+    """Return how much of each offset arrives in the scores of each sample, [N], as `tune` found it.
+
+    Raises:
+        LevelheadError: the choice is for a head with a bias; or the samples are others than it was
+            made on. Offsets go along a direction of its own features, which a choice does not keep.
+    """
+    if tuned.reach is None:
+        reason = "the choice is not one for a head without a bias; leave them out"
+        raise LevelheadError(reason, parameter="features")
+    if logits is None or measured is not None:
+        reason = "expected those of the samples that the choice was made on, with their logits"
+        raise LevelheadError(reason, parameter="features")
+    return find_reach(check_features(features, samples=len(logits)))[1]
+
+
 def judged_on(tuned: Tuned, logits: Array, labels: np.ndarray) -> Tuned:
     """Return a choice with evidence of other samples than it was made on.
 
@@ -346,6 +380,9 @@ def judged_on(tuned: Tuned, logits: Array, labels: np.ndarray) -> Tuned:
         else:
             note = "costs are not kept with a choice, so these samples are judged by balanced error"
             warnings = (*warnings, note)
+    if tuned.reach is not None:
+        note = "it is for a head without a bias, but judged as if all of each offset arrived"
+        warnings = (*warnings, note)
     before, after = predict(tuned, logits, _read_as(tuned))
     outcomes = Outcomes.of(labels, before, after, tuned.classes)
     goal = Goal(metric).on(labels, tuned.classes, tuned.names, tuned.target)
@@ -359,13 +396,25 @@ def _read_as(tuned: Tuned) -> Kind:
     return "logits"
 
 
-def predict(tuned: Tuned, logits: Array, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a model predicts as it is, and adjusted, [N] each."""
+def predict(
+    tuned: Tuned, logits: Array, kind: Kind, reach: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a model predicts as it is, and adjusted, [N] each.
+
+    Args:
+        tuned: the choice.
+        logits: [N, K], read in chunks.
+        kind: how they are read.
+        reach: [N], as in `Subject`.
+    """
     before = []
     after = []
-    for _, chunk in read_chunks(logits, kind=kind):
+    for first, chunk in read_chunks(logits, kind=kind):
+        reach_of_chunk = None
+        if reach is not None:
+            reach_of_chunk = reach[first : first + len(chunk)]
         before.append(chunk.argmax(axis=1))
-        after.append(tuned.adjustment.predict(chunk))
+        after.append(tuned.adjustment.predict(chunk, reach_of_chunk))
     return np.concatenate(before), np.concatenate(after)
 
 

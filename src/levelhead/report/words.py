@@ -37,6 +37,10 @@ TERMS = {
     "Held-out, test": "Samples the model was not trained on. Held-out samples may be used to "
     "choose; test samples only to judge, or the judgment is worth nothing.",
 }
+WITHOUT_FEATURES = (
+    "Confusions and calibration are left out: this is for a head without a bias, and without the "
+    "features that it was chosen with, what arrives of each offset is not known."
+)
 ON_TEST = (
     "This was chosen on test labels, so the numbers here flatter the adjusted model and are no "
     "test result. Choose on held-out samples instead."
@@ -126,12 +130,20 @@ def warnings(subject: Subject) -> list[str]:
     lines = []
     if subject.tuned.chosen_on == "test":
         lines.append(ON_TEST)
+    if _lacks_features(subject):
+        lines.append(WITHOUT_FEATURES)
     for line in subject.tuned.warnings:
         kind, _, text = line.partition(": ")
         if kind.endswith("Warning"):
             line = text
         lines.append(line)
     return [f"{line[:1].upper()}{line[1:]}" for line in lines]
+
+
+def _lacks_features(subject: Subject) -> bool:
+    """Return whether samples were given, but their features were not, and are needed."""
+    is_without_bias = subject.tuned.reach is not None and subject.measured is None
+    return is_without_bias and subject.labels is not None and subject.logits is None
 
 
 def rarity(subject: Subject) -> str:

@@ -1,0 +1,98 @@
+"""The page of a choice for a head without a bias: its predictions are those that its tables are counted from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import levelhead as lh
+from levelhead.core.constant_direction import constant_direction
+from levelhead.core.rules import Rule
+from levelhead.report import of_file, of_tuned
+from levelhead.report.calibration import calibration
+from levelhead.report.confusion import matrices
+from levelhead.report.page import render_page
+
+DRAW = np.random.default_rng(0)
+LABELS = np.repeat([0, 1, 2], [200, 60, 40])
+LOGITS = 2 * np.eye(3)[LABELS] + DRAW.normal(size=(300, 3)) + np.log([1000, 200, 40])
+FEATURES = np.maximum(DRAW.normal(size=(300, 6)) + 0.5, 0)  # as a ReLU gives them
+OFFSETS = np.array([0.0, 1.5, 3.0])
+
+
+class Fixed(Rule):
+    """Adds the same numbers in every fold, so that tables and matrix count the same predictions."""
+
+    name = "offsets"
+    adds = True
+
+    def fit(self, samples, goal):
+        chosen = lh.rules.Adjustment.adding(OFFSETS)
+        return lh.rules.Fits([chosen] * len(samples.folds), chosen)
+
+
+TUNED = lh.tune(LOGITS, LABELS, rule=Fixed(), features=FEATURES)
+
+
+def test_matrix_and_tables_agree():
+    subject = of_tuned(TUNED, LOGITS, LABELS, features=FEATURES)
+    before, after = matrices(subject)
+    for matrix, table in zip((before, after), TUNED.tables, strict=True):
+        right = [int(row[i].title.split(" of ")[0]) for i, row in enumerate(matrix.rows)]
+        assert right == table.right[subject.rare_first].tolist()
+        predicted = [
+            sum(int(row[j].title.split(" of ")[0]) for row in matrix.rows) for j in range(3)
+        ]
+        assert predicted == table.predicted[subject.rare_first].tolist()
+
+
+def test_calibration_is_that_of_the_scores_that_come_out():
+    _, after, *_ = calibration(of_tuned(TUNED, LOGITS, LABELS, features=FEATURES)).diagrams
+    _, reach = constant_direction(FEATURES)
+    scores = LOGITS + np.outer(reach, OFFSETS)
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    losses = -np.log(shares[np.arange(300), LABELS])
+    wanted = np.mean([losses[k == LABELS].mean() for k in range(3)])
+    assert after.log_loss == pytest.approx(wanted)
+
+
+def test_without_features_what_needs_them_is_left_out_and_the_page_says_so():
+    text = render_page([of_tuned(TUNED, LOGITS, LABELS)])
+    assert "Which classes are confused" not in text
+    assert "Confusions and calibration are left out" in text
+    whole = render_page([of_tuned(TUNED, LOGITS, LABELS, features=FEATURES)])
+    assert "Which classes are confused" in whole
+    assert "are left out" not in whole
+    other = render_page([of_tuned(TUNED, LOGITS, LABELS, measured="test")])
+    assert "judged as if all of each offset arrived" in other
+
+
+def test_features_that_are_no_part_of_the_choice_are_refused():
+    plain = lh.tune(LOGITS, LABELS)
+    with pytest.raises(
+        lh.LevelheadError, match="features: the choice is not one for a head without"
+    ):
+        of_tuned(plain, LOGITS, LABELS, features=FEATURES)
+    with pytest.raises(lh.LevelheadError, match=r"features: expected numbers \[300, d\]"):
+        of_tuned(TUNED, LOGITS, LABELS, features=FEATURES[:200])
+
+
+def test_the_command_line_has_the_same_matrix_and_its_file_leads_back_to_it(
+    tmp_path, monkeypatch, levelhead
+):
+    monkeypatch.chdir(tmp_path)
+    for name, values in (("logits", LOGITS), ("labels", LABELS), ("features", FEATURES)):
+        np.save(f"{name}.npy", values)
+    words = "tune --logits logits.npy --labels labels.npy --features features.npy"
+    status, _, err = levelhead(*words.split(), "-o", "tuned.json", "--report", "page.html")
+    assert status == 0, err
+    tuned = lh.tune(LOGITS, LABELS, features=FEATURES)
+    wanted = matrices(of_tuned(tuned, LOGITS, LABELS, features=FEATURES))
+    assert wanted != matrices(of_tuned(lh.tune(LOGITS, LABELS), LOGITS, LABELS))
+    assert matrices(of_file("tuned.json")) == wanted
+    page = Path("page.html").read_text(encoding="utf-8")
+    for cell in wanted[1].rows[0]:
+        assert cell.title in page
+    np.save("features.npy", FEATURES + 1)
+    assert matrices(of_file("tuned.json")) == []
