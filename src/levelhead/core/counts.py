@@ -3,6 +3,9 @@
 Users give counts in many forms. `resolve` turns each into int64 [K], all positive: `_values` finds what was
 meant (a list, {class: n}, or labels to be counted), and the rest checks it. `check_samples` checks logits,
 labels and counts against each other. `long_tail` and `step` make counts of imbalanced sets.
+
+Counts are n_k everywhere in the library: what the training loss saw of each class. The largest of them is n_1 of
+the paper, whatever the order of the classes.
 """
 
 from __future__ import annotations
@@ -58,7 +61,10 @@ def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
     Args:
         largest: n_1, the count of the first class.
         classes: K.
-        ratio: of the first count to the last.
+        ratio: of the first count to the last, at least 1.
+
+    Raises:
+        LevelheadError: a ratio below 1, or no class or sample.
 
     >>> long_tail(5000, 10, 100).tolist()
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -73,6 +79,8 @@ def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
 
 def step(largest: int, classes: int, ratio: float) -> np.ndarray:
     """Return the counts [K] of a step: one half keeps n_1, the other gets ``int(n_1 / ratio)``.
+
+    The other profile of imbalanced benchmarks: half of the classes frequent, half rare, none between.
 
     Args:
         largest: n_1, the count of the first half, which has one class more if K is odd.
@@ -153,8 +161,16 @@ def resolve(
             object" in detection: it gets the largest count of the others, whatever its own, which
             may be 0.
 
-    >>> resolve({"1": 30, "0": 70}, 2).tolist()
-    [70, 30]
+    Returns:
+        [K]. Where a class has no samples of its own, or is the background, its number is the largest
+        count, so that a rule by counts leaves it as it is.
+
+    Raises:
+        LevelheadError: counts of another number, a class without samples (unless `neutral`), or a count
+            that is negative, fractional or no number; it names the class.
+
+    >>> resolve({"1": 30, "0": 70}, 2).tolist(), resolve([0, 1, 0, 0, 0, 1], 2).tolist()
+    ([70, 30], [4, 2])
     """
     if isinstance(counts, WithBackground):
         background = counts.background
@@ -203,7 +219,11 @@ def resolve(
 
 
 def likely_classes(counts: Counts | None) -> int | None:
-    """Return how many classes counts are likely to be of; None if that cannot be told."""
+    """Return how many classes counts are likely to be of; None if that cannot be told.
+
+    A guess for whoever looks for a head among layers of many sizes. Labels to be counted are taken for
+    counts here, so that it may be too large.
+    """
     if isinstance(counts, WithBackground):
         counts = counts.counts
     # A number, also one in an array without axes, says nothing of the classes.
@@ -234,7 +254,13 @@ def check_left_alone(
 
 
 def find_background(background: int | str, classes: int, names: Sequence[str] | None) -> int:
-    """Return the index of the background, which is given by index or by known name."""
+    """Return the index of the background, which is given by index or by known name.
+
+    Args:
+        background: an index from 0 on, or a name.
+        classes: K.
+        names: of the classes, where they are known.
+    """
     try:
         if isinstance(background, bool):  # which would pass for 0 or 1
             raise LevelheadError(f"got {background}")
@@ -246,7 +272,13 @@ def find_background(background: int | str, classes: int, names: Sequence[str] | 
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
-    """Return what is wrong with the count n of a class, and what to do."""
+    """Return what is wrong with the count n of a class, and what to do.
+
+    Args:
+        n: which is 0, negative, fractional, too large or not finite.
+        name: of the class, for the message.
+        missing: as in `resolve`: None if the caller has no such parameter to point to.
+    """
     if n == 0:
         aside = ""
         if missing is None:
@@ -312,7 +344,10 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
 
 
 def _not_numbers(values: np.ndarray) -> LevelheadError:
-    """Return which of the values [K] is no number, or what they are instead."""
+    """Return which of the values [K] is no number, or what they are instead.
+
+    A list of mixed things is an array of objects: each is tried, so that the first bad one can be named.
+    """
     for i, value in enumerate(values.tolist()):
         try:
             float(value)

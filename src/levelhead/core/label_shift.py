@@ -55,7 +55,7 @@ class Labelled(NamedTuple):
 
 
 class Estimator(Protocol):
-    """A way to estimate the shares of the classes."""
+    """A way to estimate the shares of the classes: what `estimate_prior` asks, of either."""
 
     def shares(
         self, weights: np.ndarray | None = None, times: np.ndarray | None = None
@@ -69,7 +69,7 @@ class Estimator(Protocol):
         ...
 
     def target(self) -> np.ndarray:
-        """Return shares to decide by, [K]."""
+        """Return shares to decide by, [K]: where samples say little, what is usual may count more."""
         ...
 
     def doubt(self) -> LevelheadWarning | None:
@@ -79,7 +79,10 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Em:
-    """Shares of greatest likelihood.
+    """Shares of greatest likelihood, by expectation and maximization (Saerens et al. 2002).
+
+    The ratios ``p(k | x) / prior_k`` [M, K] are computed once; each resample only weighs their rows anew,
+    and moves the calibration by one Newton step instead of fitting it again.
 
     Args:
         unlabelled: [M, K], logits or logarithms of probabilities.
@@ -104,7 +107,11 @@ class Em:
         return maximize_shares(ratios, weights, self._whole, _MORE)
 
     def target(self) -> np.ndarray:
-        """Return shares nearer to what is usual where the samples leave it open, [K]."""
+        """Return shares nearer to what is usual where the samples leave it open, [K].
+
+        As if some samples more had been seen, in shares as the square roots of the training counts: halfway
+        between training's mix and equal shares.
+        """
         roots = np.sqrt(self.counts)
         usual = _USUAL * len(roots) * roots / roots.sum()
         return maximize_shares(self._ratios, self._every, more=usual)
@@ -149,7 +156,11 @@ class Em:
 
 @dataclass(frozen=True, eq=False)
 class Bbse:
-    """Shares that explain the predictions, by the confusion matrix of held-out samples.
+    """Shares that explain the predictions, by the confusion matrix of held-out samples (Lipton et al. 2018).
+
+    ``confusion [K, K] @ shares = predicted``: how often each class is predicted among the unlabelled
+    samples is a mix of how often it is predicted for each true class. Solved by least squares, and
+    taken to the nearest shares that there can be.
 
     Predictions are of calibrated logits, shifted by the counts: a class that is never predicted leaves
     no trace.
@@ -222,7 +233,11 @@ class Bbse:
 
 
 def calibrated_loss(labelled: Labelled, counts: np.ndarray) -> LogLoss:
-    """Return the log loss of held-out samples, of which vector scaling is the calibration."""
+    """Return the log loss of held-out samples, of which vector scaling is the calibration.
+
+    All samples are in one fold: nothing is judged here. Its `fit` is a scale and an offset for each class,
+    its `temperature` the T before these.
+    """
     one_fold = np.zeros(len(labelled.labels), np.uint8)
     samples = Samples(labelled.scores, labelled.labels, counts.astype(np.float64), one_fold)
     return LogLoss.of(samples, Mask(scales=True, offsets=True))
@@ -243,7 +258,11 @@ def maximize_shares(
         ratios: [M, K], ``p(k | x_i) / prior_k``, up to a factor for each sample.
         weights: [M], what each sample counts.
         start: [K], shares to begin with; equal ones if None.
-        more: samples that are counted of each class, or [K] of each, beside those seen.
+        more: samples that are counted of each class, or [K] of each, beside those seen. A Dirichlet
+            prior, in other words, under which no share becomes 0.
+
+    Returns:
+        [K], which sum to 1.
 
     >>> certain = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> maximize_shares(certain, np.ones(4)).round(6)
@@ -262,6 +281,7 @@ def maximize_shares(
     def likelihood(shares: np.ndarray) -> float:
         return float(mass @ np.log(ratios @ shares) + added @ np.log(shares))
 
+    # From equal shares, or near a solution that is known; never from 0, which EM cannot leave.
     shares = np.full(size, 1 / size)
     if start is not None:
         shares = np.maximum(start, 1e-6)

@@ -1,7 +1,8 @@
 """How good predictions are, from logits [N, K] and labels [N]. Ties go to the first class, for top-1 and for top-k.
 
 `measure` returns all measures at once; the other functions one each. They read the logits. What `tune`
-chooses by are losses of tables, which have forgotten them (metrics.py).
+chooses by are losses of tables, which have forgotten them (metrics.py). Logits and labels are arrays, tensors or
+lists; errors, recalls and the like are shares, not percent.
 
 >>> logits = np.array([[2.0, 1.0], [2.0, 1.0]])
 >>> labels = [0, 1]
@@ -53,12 +54,15 @@ __all__ = [
 
 
 def predict(logits: Array) -> np.ndarray:
-    """Return the first class with the largest logit, [N]."""
+    """Return the first class with the largest logit, [N], of logits [N, K]."""
     return to_numpy(logits).argmax(axis=1)
 
 
 def rank(logits: Array, labels: Array) -> np.ndarray:
     """Return how many classes come before the true one, [N]; 0 is a correct prediction and NaN never is.
+
+    A sample is right by top-k if its rank is below k. Of equal logits the first class comes first, so that
+    top-k and `predict` agree.
 
     >>> rank(np.array([[1.0, 3.0, 2.0], [1.0, 1.0, 0.0]]), [2, 1])
     array([1, 1])
@@ -73,12 +77,25 @@ def rank(logits: Array, labels: Array) -> np.ndarray:
 
 
 def error(logits: Array, labels: Array, *, k: int = 1) -> float:
-    """Return the share of samples whose class is not among the k best."""
+    """Return the share of samples whose class is not among the k best.
+
+    >>> logits = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    >>> error(logits, [0, 1]), error(logits, [0, 1], k=2)
+    (0.5, 0.0)
+    """
     return float((rank(logits, labels) >= k).mean())
 
 
 def balanced_error(logits: Array, labels: Array, *, k: int = 1) -> float:
-    """Return the mean of each class's own error, over the classes present: all weigh the same."""
+    """Return the mean of each class's own error, over the classes present: all weigh the same.
+
+    Args:
+        logits, labels: [N, K] and [N].
+        k: how many classes a sample may be predicted.
+
+    >>> balanced_error(np.array([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]]), [0, 0, 1])
+    0.5
+    """
     return float(1 - np.nanmean(recall(logits, labels, k=k)))
 
 
@@ -94,13 +111,21 @@ def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
 
 
 def precision(logits: Array, labels: Array) -> np.ndarray:
-    """Return the share of each class's predictions that are correct, [K]; NaN for one never predicted."""
+    """Return the share of each class's predictions that are correct, [K]; NaN for one never predicted.
+
+    Unlike recall it depends on how often classes occur among the samples.
+    """
     table = confusion(logits, labels)
     return _ratio(np.diag(table), table.sum(axis=0))
 
 
 def confusion(logits: Array, labels: Array) -> np.ndarray:
-    """Return counts [K, K]: the row is the true class, the column the predicted one."""
+    """Return counts [K, K]: the row is the true class, the column the predicted one.
+
+    >>> confusion(np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]]), [0, 1, 1])
+    array([[1, 0],
+           [1, 1]])
+    """
     logits, labels = _pair(logits, labels)
     size = logits.shape[1]
     return np.bincount(labels * size + predict(logits), minlength=size * size).reshape(size, size)
@@ -119,8 +144,11 @@ def negative_log_likelihood(
 
     Args:
         logits, labels: [N, K] and [N].
-        temperature: by which logits are divided.
+        temperature: by which logits are divided before the softmax.
         weights: [N], of the samples; all the same if None.
+
+    >>> round(negative_log_likelihood(np.array([[0.0, 0.0]]), [1]), 3)  # log 2
+    0.693
     """
     scores, labels = _log_probabilities(logits, labels, temperature)
     losses = -np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
@@ -134,10 +162,12 @@ def calibration_error(
 ) -> float:
     """Return the ECE: the mean gap between confidence and accuracy over equal-width bins of confidence.
 
+    ``sum over bins of n_b / N |confidence_b - accuracy_b|``, of the probability of the predicted class.
+
     Args:
         logits, labels: [N, K] and [N].
         bins: how many.
-        temperature: by which logits are divided.
+        temperature: by which logits are divided before the softmax.
 
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """
@@ -166,6 +196,9 @@ def fit_temperature(
         weights: [N], how often samples count: ``1 / n_k`` for those of class k makes it right for a
             uniform prior.
 
+    Returns:
+        T; ``softmax(logits / T)`` are then calibrated probabilities. It changes no prediction.
+
     >>> round(fit_temperature(np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), [0, 0, 1]), 3)  # 2 / log 2
     2.885
     """
@@ -182,16 +215,16 @@ class Measures:
     """All measures of one set of predictions. Errors and recalls are shares, not percent."""
 
     n: int  # samples
-    error: float
-    balanced_error: float
+    error: float  # the share that is wrong
+    balanced_error: float  # the mean of each class's own error
     recall: np.ndarray  # [K], NaN for a class without samples
     precision: np.ndarray  # [K], NaN for a class that is never predicted
     groups: dict[str, float]  # the mean recall of many-, medium- and few-shot classes
     worst_class: int  # the class of the least recall
-    worst_recall: float
+    worst_recall: float  # its recall
     negative_share: float  # of samples whose true-class logit is negative
-    calibration_error: float
-    negative_log_likelihood: float
+    calibration_error: float  # the ECE, of 15 bins
+    negative_log_likelihood: float  # the mean, in nats
 
 
 def measure(
@@ -208,6 +241,10 @@ def measure(
         counts: training samples of each class, for the mean recall of `counts.groups`.
         names: class names, if counts are given by name.
 
+    Raises:
+        LevelheadError: logits that are probabilities or not finite, labels that are no classes, or
+            counts that do not fit.
+
     >>> measure(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1], [500, 5]).groups
     {'many': 1.0, 'few': 0.0}
     """
@@ -215,6 +252,7 @@ def measure(
     values = check_logits(logits)
     labels, names = resolve_labels(values, labels, counts, names)
     labels = check_labels(labels, values.shape[1])
+    # Groups by training counts, of those classes that have samples here.
     recalls = recall(values, labels)
     group_recalls = {}
     if counts is not None:

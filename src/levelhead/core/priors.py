@@ -3,6 +3,10 @@
 `estimate_prior` checks what it is given, makes one of the two estimators of label_shift.py, and asks it for
 the shares of all samples, and for those of resamples, which are their interval. `estimate_target` is the same
 for `target="estimate"` of `tune`.
+
+It rests on one assumption, label shift: classes look as they did in training, and only come in other
+proportions. Where the samples themselves changed, as by another camera, the shares are wrong, and nothing in
+unlabelled data tells.
 """
 
 from __future__ import annotations
@@ -116,6 +120,13 @@ def estimate_prior(
         names: of the classes, for counts given by name and for messages.
         kind: what both logits are.
 
+    Returns:
+        A `PriorEstimate`: `shares` are what was estimated, `target` what to pass on to `tune`.
+
+    Raises:
+        LevelheadError: `bbse` without held-out samples, or without one of each class; logits, labels
+            or counts that do not fit each other.
+
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.choice(3, p=[0.2, 0.2, 0.6], size=2000)
     >>> logits = 2 * (2 * np.eye(3)[labels] + rng.normal(size=(2000, 3))) + np.log([700, 200, 100])
@@ -141,6 +152,7 @@ def estimate_prior(
     replicates = _replicates(estimator, len(unlabelled), labelled, bootstrap, rng)
     interval = None
     if len(replicates):
+        # Of each share by itself, between the quantiles of its replicates.
         interval = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0).T
     held_out_size = 0
     if labelled is not None:
@@ -168,7 +180,15 @@ def _make_estimator(
     labelled: Labelled | None,
     names: Sequence[str] | None,
 ) -> Estimator:
-    """Return the estimator of a method, of checked samples."""
+    """Return the estimator of a method, of checked samples.
+
+    Args:
+        method: `em` or `bbse`.
+        unlabelled: [M, K] scores.
+        counts: [K].
+        labelled: held-out samples, which `bbse` needs.
+        names: of the classes, for messages.
+    """
     if method == "em":
         return Em(unlabelled, counts, labelled)
     if labelled is None:
@@ -194,6 +214,8 @@ def _replicates(
         bootstrap: how many resamples.
         rng: draws them.
     """
+    # Unlabelled samples are drawn as if all were of one class; held-out ones within theirs, so that a
+    # class of few does not drop out of a resample.
     generator = np.random.default_rng(rng)
     weights_drawn = draw_resamples(np.zeros(m, np.int64), bootstrap, generator)
     if labelled is None:
@@ -245,7 +267,13 @@ def estimate_target(
 
 
 def _check_held_out(held_out: tuple[Array, Array], size: int, kind: Kind) -> Labelled:
-    """Return held-out logits [N, K] and labels [N], checked against each other."""
+    """Return held-out logits [N, K] and labels [N], checked against each other.
+
+    Args:
+        held_out: (logits, labels), as users give them.
+        size: K, of the counts.
+        kind: what the logits are.
+    """
     if not isinstance(held_out, Sequence) or len(held_out) != 2:
         raise LevelheadError("expected (logits [N, K], labels [N])", parameter="held_out")
     with named("held_out"):
