@@ -1,8 +1,15 @@
-"""A trained head before and after an adjustment, measured on the test set; it is chosen without it."""
+"""A trained head before and after an adjustment, measured on the test set; it is chosen without it.
+
+A snapshot has features and labels of every split, so nothing here runs a network. Two roads lead to
+a `Tuned`: `tune_held_out` chooses on the samples that the training held out, `given_strength` applies
+a rule at a strength that someone gave. `evaluate` takes one of them, and `evaluate_tuned` measures the
+head on the test samples, as trained and adjusted. The test samples never take part in a choice.
+
+`rule_for` and `usual_rule` say by which rule a head is adjusted if the user names none.
+"""
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +30,8 @@ from ..methods.method import Method
 from ..methods.rs import rescale_head
 from ..methods.tau_norm import tau_normalize_head
 
-LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
+# The rule that does what a method does after training: with a strength to be chosen, not its own.
+LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,27 +50,35 @@ class Evaluation:
         """Whether held-out samples chose it."""
         return self.tuned.evidence is not None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
+        """Return all of it but the head, as JSON can hold it: for `--json`."""
+        tuned = None
+        if self.chosen:
+            tuned = self.tuned.to_dict()
         return {
             "names": list(self.names),
             "counts": self.counts.tolist(),
             "rule": self.tuned.rule,
             "strength": self.tuned.strength,
-            "tuned": self.tuned.to_dict() if self.chosen else None,
+            "tuned": tuned,
             "before": _to_json(self.before),
             "after": _to_json(self.after),
         }
 
     def text(self, *, most: int = 20) -> str:
-        """Return a table for people: errors, groups and, if there are at most `most`, classes."""
+        """Return a table for people: errors, groups and, if there are at most `most`, classes.
+
+        Below it stands what was chosen and how sure its gain is, or that the strength was given.
+        """
         title = RULES[self.tuned.rule].title
         rows = self._rows(classes=len(self.names) <= most)
-        width = max(len(what) for what, *_ in rows)
         adjusted = f"with {title}"
+        # The width of each column.
+        first = max(len(measured) for measured, *_ in rows)
         last = max(13, len(adjusted) + 2)
-        lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
-        for what, before, after in rows:
-            lines.append(f"{what:{width}}{_share_text(before):>13}{_share_text(after):>{last}}")
+        lines = [f"{'test set':{first}}{'as trained':>13}{adjusted:>{last}}"]
+        for measured, before, after in rows:
+            lines.append(f"{measured:{first}}{_share_text(before):>13}{_share_text(after):>{last}}")
         lines.append("")
         if self.chosen:
             lines += self.tuned.facts().values()
@@ -74,8 +90,9 @@ class Evaluation:
         return "\n".join(lines)
 
     def _rows(self, *, classes: bool) -> list[tuple[str, float, float]]:
-        """Return (what, before, after) of every row of the table."""
-        before, after = self.before, self.after
+        """Return every row of the table: what is measured, and its share before and after."""
+        before = self.before
+        after = self.after
         names = [visible(name) for name in self.names]
         worst = f"worst recall ({names[before.worst_class]}; {names[after.worst_class]})"
         rows = [
@@ -85,21 +102,29 @@ class Evaluation:
             (worst, before.worst_recall, after.worst_recall),
         ]
         for group in before.groups:
-            what = f"recall of {group}-shot classes"
-            rows.append((what, before.groups[group], after.groups[group]))
+            recall = f"recall of {group}-shot classes"
+            rows.append((recall, before.groups[group], after.groups[group]))
         if classes:
             for i, name in enumerate(names):
-                what = f"recall of {name} ({self.counts[i]} in training)"
-                rows.append((what, before.recall[i], after.recall[i]))
+                recall = f"recall of {name} ({self.counts[i]} in training)"
+                rows.append((recall, before.recall[i], after.recall[i]))
         return rows
 
 
 def evaluate(
     snapshot: Snapshot, *, strength: float | None = None, rule: str | Rule = DEFAULT
 ) -> Evaluation:
-    """Measure a head before and after an adjustment, which its held-out samples choose.
+    """Measure a head on its test samples, before and after an adjustment.
 
-    With a strength, nothing is chosen: the rule, which must have one, is applied at it.
+    Args:
+        snapshot: of a training, with a split `test`.
+        strength: at which the rule, which must be one with a strength, is applied. If None, the
+            samples in the split `held-out` choose the adjustment.
+        rule: by which to adjust.
+
+    Raises:
+        LevelheadError: if no samples were held out and no strength is given, or if a strength is
+            given for a rule that has none.
     """
     if strength is None:
         tuned = tune_held_out(snapshot, rule)
@@ -109,7 +134,7 @@ def evaluate(
 
 
 def evaluate_tuned(snapshot: Snapshot, tuned: Tuned) -> Evaluation:
-    """Measure a head on its test samples before and after what was chosen."""
+    """Measure a head on its test samples before and after what was chosen, on whatever samples."""
     head = snapshot.head
     adjusted = tuned.adjustment.head(head)
     labels = snapshot.labels["test"]
@@ -124,7 +149,14 @@ def evaluate_tuned(snapshot: Snapshot, tuned: Tuned) -> Evaluation:
 
 
 def tune_held_out(snapshot: Snapshot, rule: str | Rule = DEFAULT) -> Tuned:
-    """Choose on the samples that a training held out, by a rule that may need the head's norms."""
+    """Choose on the samples that a training held out.
+
+    The rule is given the norms of the head's weight vectors: tau-normalization divides by them, and
+    logits alone do not show them.
+
+    Raises:
+        LevelheadError: if the training held no samples out.
+    """
     if "held-out" not in snapshot.features:
         raise LevelheadError(
             "this run was trained without held-out samples to choose on",
@@ -136,21 +168,29 @@ def tune_held_out(snapshot: Snapshot, rule: str | Rule = DEFAULT) -> Tuned:
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what `tune` takes: logits [N, K] and labels [N] of the held-out samples, and counts [K]."""
     labels = as_positions(snapshot.labels["held-out"])
     return snapshot.logits("held-out"), labels, snapshot.counts
 
 
 def given_strength(snapshot: Snapshot, rule: str | Rule, strength: float) -> Tuned:
-    """Return what a rule does to a head at a strength that no samples chose."""
+    """Return what a rule does to a head at a strength that no samples chose: without any evidence.
+
+    Raises:
+        LevelheadError: if the rule has no strength, or the strength or a weight is not finite.
+    """
     fixed = replace(find_path_rule(rule), strength=finite_number("strength", strength))
     head = check_finite(snapshot.head)
+    names = None
+    if head.names is not None:
+        names = tuple(head.names)
     return Tuned(
         rule=fixed.name,
         adjustment=fixed.on_head(head, snapshot.counts),
         evidence=None,
         strength=fixed.strength,
         counts=tuple(map(float, snapshot.counts)),
-        names=None if head.names is None else tuple(head.names),
+        names=names,
         chosen_on="no samples",
     )
 
@@ -163,7 +203,11 @@ def usual_rule(strength: float | None) -> str:
 
 
 def rule_for(method: Method, other: str = DEFAULT) -> str:
-    """Return the rule that adjusts what a method trained: its own, or another if it has none."""
+    """Return the rule that adjusts what a method trained: its own, or another if it has none.
+
+    Raises:
+        LevelheadError: if the method adjusts by a function of the user's own, which has no rule.
+    """
     if method.adjust is None:
         return other
     if method.adjust not in LEVELED_BY:
@@ -177,8 +221,10 @@ def rule_for(method: Method, other: str = DEFAULT) -> str:
 def _macro_f1(measures: Measures) -> float:
     """Return the mean F1 of the classes that have a sample."""
     recall = measures.recall
+    # A class that is never predicted has no precision; its F1 is 0.
     precision = np.nan_to_num(measures.precision)
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    # One without samples has no recall, and so no F1.
     return float(np.nanmean(f1))
 
 
@@ -188,8 +234,10 @@ def _share_text(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _to_json(measures: Measures) -> dict[str, Any]:
-    return {
-        key: [None if math.isnan(x) else x for x in value] if isinstance(value, list) else value
-        for key, value in to_plain(measures).items()
-    }
+def _to_json(measures: Measures) -> dict[str, object]:
+    """Return measures as JSON can hold them: null for NaN, which JSON does not have."""
+    values = to_plain(measures)
+    for key, value in values.items():
+        if isinstance(value, list):
+            values[key] = [None if math.isnan(share) else share for share in value]
+    return values

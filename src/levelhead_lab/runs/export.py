@@ -1,4 +1,14 @@
-"""The trained network, with its adjusted head where it was adjusted, as .safetensors and, with onnx, as .onnx."""
+"""The trained network, with its adjusted head where it was adjusted, as .safetensors and, with onnx, as .onnx.
+
+A run's model.safetensors holds the network as it was trained: a cosine head divides by norms, and
+images must be normalized before they go in. What is exported asks nothing of whoever uses it: a
+`Classifier` takes raw images, and its head is one linear layer. `classifier` builds it from a run's
+folder, `export` writes it, and `load` reads either kind of file back.
+
+The adjustment is not written here. The network is written as trained into a temporary file, and
+`levelhead.files` adjusts that file as it would anyone's: so a run's adjusted model has the same note
+of what was done as every other.
+"""
 
 import json
 import tempfile
@@ -7,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,16 +36,21 @@ from levelhead.support.text import parse_json
 
 from ..lab.nets import build
 from ..lab.snapshot import Snapshot
-from .run_folder import MODEL_KEY
+from .run_folder import MODEL_KEY, JsonObject
 
 
 class Classifier(nn.Module):
     """A network from raw images, uint8 [N, C, H, W], to logits [N, K]: normalization, body and a linear head.
 
-    The facts (net, head, shape, mean, std, ...) are those in the metadata of a run's model.safetensors.
+    A cosine head becomes a linear one over unit features: a snapshot's head already holds the weight
+    vectors as they act on those.
+
+    Args:
+        facts: net, head, shape, mean, std, ..., as in the metadata of a run's model.safetensors.
+        bias: whether the head has one. Those of the paper have none; an adjustment may need it.
     """
 
-    def __init__(self, facts: dict[str, Any], *, bias: bool = False):
+    def __init__(self, facts: JsonObject, *, bias: bool = False):
         super().__init__()
         channels = [len(facts["mean"]), 1, 1]
         net = build(
@@ -48,25 +62,32 @@ class Classifier(nn.Module):
             stem=facts["stem"],
         )
         self.unit_features = facts["head"] == "cosine"
+        # Images are 0 to 255; mean and standard deviation are of pixels from 0 to 1.
         self.register_buffer("mean", 255 * torch.tensor(facts["mean"]).reshape(channels))
         self.register_buffer("std", 255 * torch.tensor(facts["std"]).reshape(channels))
         self.body = net.body
         self.head = nn.Linear(net.head.in_features, len(facts["names"]), bias=bias)  # type: ignore
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return logits [N, K] of images, uint8 [N, C, H, W]."""
         features = self.body((images.to(self.mean.dtype) - self.mean) / self.std)  # type: ignore[operator]
         if self.unit_features:
             features = F.normalize(features)
         return self.head(features)
 
 
-def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
-    """Return the network of a run with a head in place of its own, and the facts in its file."""
+def classifier(run_folder: Path, head: Head) -> tuple[Classifier, JsonObject]:
+    """Return the network of a run with a head in place of its own, and the facts in its file.
+
+    Raises:
+        LevelheadError: if the file is not one that a training wrote, or cannot be read.
+    """
     path = run_folder / "model.safetensors"
     facts = _facts(path)
     if facts is None:
         raise LevelheadError(f"{path}: expected a network that `levelhead train` wrote")
     try:
+        # The head's own weights are left in the file.
         with safe_open(str(path), framework="pt") as file:
             weights = {}
             for name in file.keys():  # noqa: SIM118
@@ -79,7 +100,8 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
     weights["head.weight"] = torch.as_tensor(head.weight, dtype=torch.float32)
     if head.bias is not None:
         weights["head.bias"] = torch.as_tensor(head.bias, dtype=torch.float32)
-    return _network(path, facts, weights, ("mean", "std")).float(), facts
+    # A run's file has no mean and std among its tensors: they are in its facts.
+    return _network(path, facts, weights, kept=("mean", "std")).float(), facts
 
 
 def export(run_folder: Path, head: Head, tuned: Tuned, *, adjusted: bool) -> list[Path]:
@@ -88,12 +110,19 @@ def export(run_folder: Path, head: Head, tuned: Tuned, *, adjusted: bool) -> lis
     The adjusted model is named after what was done (`adjusted-offsets.safetensors`), so that another rule
     writes another file, and has a note of it. As trained, model.safetensors is there already, and model.onnx
     is written; what the same rule wrote earlier goes.
+
+    Args:
+        run_folder: of a finished run.
+        head: as trained, weight [K, d].
+        tuned: what is done to it.
+        adjusted: whether that is done, or the model is written as trained.
     """
     note = None
     if adjusted:
         note = {"rule": tuned.rule, "strength": tuned.strength, "counts": list(tuned.counts)}
         if tuned.adjustment.adds and head.bias is None:  # our own network has room for one
             head = replace(head, bias=np.zeros(head.classes, np.float32))
+    # The files as trained, by their ending.
     model, facts = classifier(run_folder, head)
     metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": note})}
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
@@ -106,6 +135,7 @@ def export(run_folder: Path, head: Head, tuned: Tuned, *, adjusted: bool) -> lis
             _write_adjusted(run_folder / f"{name}{end}", content, tuned)
             for end, content in contents.items()
         ]
+    # Nothing is gained any more by what an earlier call wrote: it would be taken for the result.
     for end in (".safetensors", ".onnx"):
         (run_folder / f"{name}{end}").unlink(missing_ok=True)
     if ".onnx" in contents:
@@ -121,7 +151,13 @@ def adjusted_name(tuned: Tuned) -> str:
 
 
 def _write_adjusted(path: Path, content: bytes, tuned: Tuned) -> Path:
-    """Write a model as trained to `path`, with its head adjusted."""
+    """Write a model as trained to `path`, with its head adjusted.
+
+    Args:
+        path: of the file to write.
+        content: of the file as trained, in the same format.
+        tuned: what is done to its head.
+    """
     layer = "head"  # its name
     if path.suffix == ".onnx":
         layer = "logits"  # the output that it feeds
@@ -133,7 +169,15 @@ def _write_adjusted(path: Path, content: bytes, tuned: Tuned) -> Path:
 
 
 def load(path: str | Path) -> Classifier:
-    """Return the network of a model.safetensors or adjusted-*.safetensors that a run wrote, ready to predict."""
+    """Return the network of a model.safetensors or adjusted-*.safetensors that a run wrote, ready to predict.
+
+    Args:
+        path: of the file. A model.safetensors must be in its run's folder, as the head, which may be
+            a cosine one, is read from the snapshot beside it.
+
+    Raises:
+        LevelheadError: if the file is another one, or damaged.
+    """
     facts = _facts(Path(path))
     if facts is None:
         raise LevelheadError(
@@ -146,12 +190,23 @@ def load(path: str | Path) -> Classifier:
 
 
 def _network(
-    path: Path, facts: dict[str, Any], weights: dict[str, Tensor], own: Sequence[str] = ()
+    path: Path, facts: JsonObject, weights: dict[str, Tensor], *, kept: Sequence[str] = ()
 ) -> Classifier:
-    """Return a network with these weights, but for the buffers that are its own."""
+    """Return a network with these weights, in evaluation mode.
+
+    Args:
+        path: of the file that all of it comes from, for the message.
+        facts: in the metadata of that file.
+        weights: by name, of everything but `kept`.
+        kept: buffers that stay as the network made them.
+
+    Raises:
+        LevelheadError: if facts and weights do not fit each other: the metadata of a file may say
+            anything, so whatever goes wrong in building it means that.
+    """
     try:
         model = Classifier(facts, bias="head.bias" in weights)
-        model.load_state_dict(weights | {name: getattr(model, name) for name in own})
+        model.load_state_dict(weights | {name: getattr(model, name) for name in kept})
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise LevelheadError(
@@ -160,7 +215,7 @@ def _network(
     return model.eval()
 
 
-def _facts(path: Path) -> dict[str, Any] | None:
+def _facts(path: Path) -> JsonObject | None:
     """Return what a run wrote into the metadata of a model; None for other files."""
     note = read_header(path).metadata.get(MODEL_KEY)
     if note is None:
@@ -173,11 +228,14 @@ def _facts(path: Path) -> dict[str, Any] | None:
 
 
 def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
-    """Return the network as an ONNX file: `images`, uint8 [n, C, H, W], to `logits` [n, K]."""
+    """Return the network as an ONNX file: `images`, uint8 [n, C, H, W], to `logits` [n, K].
+
+    The number of images is free: it is the named axis `n`.
+    """
     example = torch.zeros(2, *shape, dtype=torch.uint8)
     axes = {"images": {0: "n"}, "logits": {0: "n"}}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        # By the exporter that needs no other package.
+        # By the exporter that needs no other package; the newer one imports onnxscript.
         warnings.simplefilter("ignore", DeprecationWarning)
         file = Path(folder) / "model.onnx"
         torch.onnx.export(

@@ -1,8 +1,12 @@
-"""The page of a run, or of its snapshot: as the subject of a report."""
+"""The page of a run, or of its snapshot: as the subject of a report.
+
+`levelhead.report` draws pages of subjects and knows nothing of trainings. Here a run's folder
+(`of_run`) or a snapshot alone (`of_snapshot`) is made into one: the choice is made if none is given
+(`choose`), and shown on the test samples (`subject_of`), which had no part in it.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from levelhead.core.class_labels import as_positions
 from levelhead.core.rules import DEFAULT, Rule, find_rule
@@ -14,36 +18,46 @@ from levelhead.support.warnings import quiet
 
 from ..lab.snapshot import Snapshot
 from .evaluate import tune_held_out
-from .run_folder import Run
+from .run_folder import EpochRecord, Run
 
 
 def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None = None) -> Subject:
     """Return the subject of a finished run.
 
     Args:
+        folder: of the run.
         tuned: what is done to its head; chosen, as in `choose`, if None.
         rule: to choose by; the default rule if None.
+
+    Raises:
+        FileNotFoundError: if the folder does not hold a run.
+        LevelheadError: if the run is not finished, or a file is damaged.
     """
     run = Run.open(folder)
-    made = run.facts
-    spec = made.get("spec", made)
-    versions = made.get("versions", {})
+    begun = run.facts
+    spec = begun.get("spec", begun)  # or its fields by themselves
+    versions = begun.get("versions", {})
     if not isinstance(spec, dict) or not isinstance(versions, dict):
         raise LevelheadError(
             f"{folder / 'spec.json'}: damaged; move the folder away to train again"
         )
-    facts = {
-        key: str(spec[key])
-        for key in ("data", "method", "ratio", "net", "recipe", "seed")
-        if spec.get(key)
-    }
-    facts |= {f"trained with {key}": str(value) for key, value in versions.items()}
+    # Where it comes from: what was asked for, by which versions, and the digest of what is shown.
+    facts = {}
+    for key in ("data", "method", "ratio", "net", "recipe", "seed"):
+        if spec.get(key):
+            facts[key] = str(spec[key])
+    for package, package_version in versions.items():
+        facts[f"trained with {package}"] = str(package_version)
     facts |= with_sha256({"snapshot": folder / "snapshot.safetensors"})
-    snapshot, log = run.snapshot, run.log
+    snapshot = run.snapshot
+    log = run.log
     with in_file(folder):
         tuned = tuned or choose(snapshot, rule)
-        # Its head can take what was chosen unless that needs a bias, which ours are trained without.
-        takes = snapshot.head.bias is not None or not tuned.adjustment.adds
+        # The page shows a command to adjust the model, if its head can take what was chosen: unless
+        # that needs a bias, which ours are trained without.
+        model = ""
+        if snapshot.head.bias is not None or not tuned.adjustment.adds:
+            model = str(folder / "model.safetensors")
         return subject_of(
             snapshot,
             tuned,
@@ -51,7 +65,7 @@ def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None 
             log=log,
             facts=facts,
             files={"run": str(folder)},
-            model=str(folder / "model.safetensors") if takes else "",
+            model=model,
         )
 
 
@@ -72,12 +86,19 @@ def of_snapshot(
 
 
 def choose(snapshot: Snapshot, rule: str | Rule | None = None) -> Tuned:
-    """Choose on the held-out samples or, if there are none, on test samples without their labels."""
+    """Choose on the held-out samples or, if there are none, on test samples without their labels.
+
+    Without labels, the adjustment is the one after which the classes are predicted as often as they
+    would be in a balanced set (`tune_unlabelled`): weaker, but no test label was looked at.
+
+    Raises:
+        LevelheadError: if the snapshot has neither split.
+    """
     if "held-out" in snapshot.features:
         return tune_held_out(snapshot, rule or DEFAULT)
     if "test" not in snapshot.features:
-        came = ", ".join(snapshot.features) or "none"
-        raise LevelheadError(f"expected a snapshot with a test or held-out split, got {came}")
+        splits = ", ".join(snapshot.features) or "none"
+        raise LevelheadError(f"expected a snapshot with a test or held-out split, got {splits}")
     with quiet():  # tuned.warnings has them
         return tune_unlabelled(
             snapshot.logits("test"),
@@ -94,13 +115,22 @@ def subject_of(
     title: str,
     facts: Mapping[str, str],
     files: Mapping[str, str] | None = None,
-    log: Sequence[Mapping[str, Any]] = (),
+    log: Sequence[EpochRecord] = (),
     model: str = "",
 ) -> Subject:
-    """Return the subject of a snapshot, on its test samples or, without them, on those held out."""
-    split, measured = "held-out", None
+    """Return the subject of a snapshot, on its test samples or, without them, on those held out.
+
+    Args:
+        snapshot: with a split `test` or `held-out`.
+        tuned: what is done to its head.
+        title: of the page.
+        facts, files, log, model: as in `Subject`.
+    """
+    split = "held-out"
+    measured = None  # the choice was made on them
     if "test" in snapshot.features:
-        split = measured = "test"
+        split = "test"
+        measured = "test"
     return of_tuned(
         tuned,
         snapshot.logits(split),

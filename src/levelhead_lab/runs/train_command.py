@@ -1,4 +1,10 @@
-"""The body of `levelhead train`: train, evaluate as trained and adjusted, and write the adjusted model."""
+"""The body of `levelhead train`: train, evaluate as trained and adjusted, and write the adjusted model.
+
+The command makes a `Spec` of its options, with `imbalance_fields` for those about imbalance, and a
+`TrainOptions` of the rest. `train_and_evaluate` trains it, with a progress bar and a tracker, and
+stops gracefully; `evaluate_and_export`, which a finished run goes through alone, measures the run,
+writes the model, and says what was done. Under torchrun only the first process shows and writes.
+"""
 
 import math
 import os
@@ -7,7 +13,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -26,7 +32,7 @@ from . import checkpoint
 from .evaluate import evaluate, rule_for, usual_rule
 from .export import export
 from .run import run
-from .run_folder import Run
+from .run_folder import EpochRecord, JsonObject, Run
 from .session import MOST_THREADS
 from .signals import graceful_stop
 from .spec import Spec
@@ -35,7 +41,11 @@ from .track import tracker
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Options of a training that do not change the trained network."""
+    """Options of a training that do not change the trained network, and so are no part of its spec.
+
+    Raises:
+        LevelheadError: if one has a value that it cannot have: at once, and not after the training.
+    """
 
     name: str | None = None  # the first part of the run's folder; made from the spec if None
     strength: float | None = None  # of the rule; chosen on the held-out samples if None
@@ -60,6 +70,16 @@ class TrainOptions:
             find_path_rule(self.rule)  # one that has a strength
 
 
+class ImbalanceFields(TypedDict):
+    """The fields of a `Spec` that say which training samples are kept."""
+
+    profile: Profile
+    ratio: float
+    largest: int | None
+    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None
+    subset: str | int | None
+
+
 def imbalance_fields(
     *,
     ratio: float | None,
@@ -67,43 +87,76 @@ def imbalance_fields(
     counts: Path | None,
     largest: int | None,
     subset: str | None,
-) -> dict[str, Any]:
+) -> ImbalanceFields:
+    """Return the fields of a spec that the options about imbalance ask for.
+
+    Args:
+        ratio: largest over smallest count; None to keep the data as they are, or as `counts` says.
+        profile: of the counts, where a ratio is given.
+        counts: a file with the number of samples to keep of each class.
+        largest: count that the ratio leaves.
+        subset: which samples to keep: a word, or a seed as typed.
+
+    Raises:
+        LevelheadError: if options do not go together, named as the one at fault; or if the file
+            cannot be read.
+    """
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
     if ratio is None:
+        # These would do nothing, and whoever gave them expects something.
         if profile != "long-tail":
             raise LevelheadError("needs a ratio", parameter="profile")
         if largest is not None:
             raise LevelheadError("needs a ratio", parameter="largest")
         if counts is None and subset not in (None, "first"):
             raise LevelheadError("needs a ratio or counts", parameter="subset")
-    kept = None
+        profile = "given"
+        ratio = 1.0
+    wanted = None
     if counts is not None:
-        found = read_counts(counts)
-        if len(found) == 0:
-            raise LevelheadError(f"{counts}: expected one count per class, got none")
-        kept = tuple(
-            found.items() if isinstance(found, dict) else np.asarray(found, object).tolist()
-        )
+        wanted = _counts_to_keep(counts)
+    chosen_subset: str | int | None = subset
+    if subset and subset.isdecimal():
+        chosen_subset = int(subset)
     return {
-        "profile": "given" if ratio is None else profile,
-        "ratio": 1.0 if ratio is None else ratio,
+        "profile": profile,
+        "ratio": ratio,
         "largest": largest,
-        "counts": kept,
-        "subset": int(subset) if subset and subset.isdecimal() else subset,
+        "counts": wanted,
+        "subset": chosen_subset,
     }
 
 
+def _counts_to_keep(path: Path) -> tuple[float, ...] | tuple[tuple[str, float], ...]:
+    """Read counts from a file: in class order or, where it names the classes, as (class, n).
+
+    Tuples, as a spec must be hashable; and of Python's own numbers, as it is written as JSON.
+    """
+    counts = read_counts(path)
+    if len(counts) == 0:
+        raise LevelheadError(f"{path}: expected one count per class, got none")
+    if isinstance(counts, dict):
+        return tuple(counts.items())
+    return tuple(np.asarray(counts, object).tolist())
+
+
 def data_text(data: Data, most: int = 8) -> str:
-    """Return what is trained on, in lines of at most 80 columns; of many classes, the first and last by count."""
+    """Return what is trained on, in lines of at most 80 columns.
+
+    Args:
+        data: loaded and made imbalanced.
+        most: classes to list; if there are more, only the first and last of them by count.
+    """
     order = sorted(range(len(data.names)), key=lambda i: -data.counts[i])
-    each = [f"{data.counts[i]:,} of {data.names[i]}" for i in order]
-    if len(each) > most:
-        each = [*each[: most // 2], "...", *each[-most // 2 :]]
-    others = ", ".join(
-        f"{len(part):,} {title}" for title, part in data.splits.items() if title != "train"
+    classes = [f"{data.counts[i]:,} of {data.names[i]}" for i in order]
+    if len(classes) > most:
+        classes = [*classes[: most // 2], "...", *classes[-most // 2 :]]
+    splits = [f"{len(part):,} {title}" for title, part in data.splits.items() if title != "train"]
+    text = (
+        f"{data.name}: {len(order)} classes, {len(data.train):,} training images "
+        f"({', '.join(classes)}), {', '.join(splits)}"
     )
-    text = f"{data.name}: {len(order)} classes, {len(data.train):,} training images ({', '.join(each)}), {others}"
     return "\n".join(textwrap.wrap(text, 80, break_on_hyphens=False))
 
 
@@ -114,20 +167,35 @@ def train_and_evaluate(
     *,
     say: Callable[[str], None] = print,
     option: Callable[[str], str] = str,
-) -> tuple[dict[str, Any], str]:
-    """Train a spec, level it by its held-out samples, write both; return the result, for programs and for people."""
+) -> tuple[JsonObject, str]:
+    """Train a spec, level it by its held-out samples, and write both models.
+
+    Args:
+        spec: what to train.
+        runs: the folder of all runs.
+        options: what else is asked for.
+        say: called with lines for people.
+        option: what a parameter is called where the user gave it: `--hold-out` on the command line.
+
+    Returns:
+        The result, for programs and for people; nothing in a process that is not the first.
+    """
     options = options or TrainOptions()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    rule_for(spec.resolve_method())  # raises an error if there is none
-    first = os.environ.get("RANK", "0") == "0"
+    rule_for(spec.resolve_method())  # raises an error if there is none: before the training
+    first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
     folder = Run.of(spec, runs, options.name).path
 
     def summary() -> str:
         total = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
         return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
 
-    with graceful_stop(summary, say if first else lambda line: None):
+    def say_once(line: str) -> None:
+        if first:
+            say(line)
+
+    with graceful_stop(summary, say_once):
         # Asked here: a bar of an older rich says no for it.
         shown = options.show and first and sys.stderr.isatty()
         with (
@@ -135,7 +203,7 @@ def train_and_evaluate(
             tracker(options.track if first else None, folder, spec) as log,
         ):
 
-            def report(record: dict[str, Any]) -> None:
+            def report(record: EpochRecord) -> None:
                 draw(record)
                 log(record)
 
@@ -165,32 +233,46 @@ def evaluate_and_export(
     options: TrainOptions | None = None,
     *,
     option: Callable[[str], str] = str,
-) -> tuple[dict[str, Any], str]:
-    """Evaluate a finished run and write the adjusted model: as trained if nothing is gained, unless `anyway`."""
+) -> tuple[JsonObject, str]:
+    """Evaluate a finished run and write the adjusted model: as trained if nothing is gained, unless `anyway`.
+
+    Args:
+        trained: the run.
+        spec: that it was trained by; its method says by which rule to adjust, if the options do not.
+        options, option: as in `train_and_evaluate`.
+
+    Returns:
+        The result, for programs and for people.
+    """
     options = options or TrainOptions()
-    snapshot, facts = trained.snapshot, trained.result
+    snapshot = trained.snapshot
+    facts = trained.result
+    # Without samples to choose on and without a strength, the head stays as it is: RS at strength 0.
     not_chosen = options.strength is None and "held-out" not in snapshot.features
-    strength = 0.0 if not_chosen else options.strength
-    rule = options.rule or rule_for(spec.resolve_method(), usual_rule(strength))
+    strength = options.strength
     if not_chosen:
+        strength = 0.0
         rule = usual_rule(strength)
-    found = evaluate(snapshot, strength=strength, rule=rule)
-    tuned = found.tuned
+    else:
+        rule = options.rule or rule_for(spec.resolve_method(), usual_rule(strength))
+    evaluation = evaluate(snapshot, strength=strength, rule=rule)
+    tuned = evaluation.tuned
     changes = tuned.adjustment.changes
+    # A strength that was given has no evidence, and `worthwhile` is None: it is applied.
     adjusted = changes and (options.anyway or tuned.worthwhile is not False)
     written = export(trained.path, snapshot.head, tuned, adjusted=adjusted)
     files = [str(file) for file in written]
     result = {
         "run": str(trained.path),
         **facts,
-        **found.to_dict(),
+        **evaluation.to_dict(),
         "adjusted": adjusted,
         "files": files,
     }
     lines = [
         f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
         "",
-        found.text(),
+        evaluation.text(),
         "",
     ]
     if not_chosen:
@@ -203,5 +285,6 @@ def evaluate_and_export(
             "nothing is gained on held-out samples, so the model is written as trained; pass "
             f"{option('anyway')} to adjust it all the same: nothing is trained again"
         )
-    what = "the adjusted model" if adjusted else "the model"
-    return result, "\n".join([*lines, f"{what}: {', '.join(files)}"])
+    model = "the adjusted model" if adjusted else "the model"
+    lines.append(f"{model}: {', '.join(files)}")
+    return result, "\n".join(lines)
