@@ -6,9 +6,11 @@ import ast
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -251,3 +253,28 @@ def test_the_site_shows_files_where_a_comment_names_them(reference, tmp_path):
     page = "before\n\n<!-- shown: code.py -->\n\n<!-- shown: text.md -->\n"
     expected = "before\n\n```python\nx = 1\n```\n\n## Title\n\n"
     assert reference.show_files(page, tmp_path) == expected
+
+
+def _heights_drawn(element: ElementTree.Element) -> Iterator[float]:
+    """Yield how far down paths, marks and texts of a picture of matplotlib are, without its background."""
+    if element.tag.endswith(("}defs", "}metadata")) or element.get("id") == "patch_1":
+        return
+    if element.tag.endswith("}path"):
+        yield from map(float, re.findall(r"-?\d+\.?\d*", element.get("d", ""))[1::2])
+    moved = re.match(r"translate\(\S+ (\S+)\)", element.get("transform", ""))
+    if moved:  # the outlines of a text, in units of their own
+        yield float(moved[1])
+        return
+    for inner in element:
+        yield from _heights_drawn(inner)
+
+
+@pytest.mark.parametrize(
+    "picture", sorted((DOCS / "images").glob("*.svg")), ids=lambda path: path.stem
+)
+def test_pictures_have_no_blank_band_below_or_above(picture):
+    root = ElementTree.parse(picture).getroot()
+    height = float(root.get("viewBox").split()[3])
+    drawn = list(_heights_drawn(root))
+    assert min(drawn) < 20  # a title's line
+    assert max(drawn) > height - 10
