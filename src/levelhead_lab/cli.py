@@ -1,4 +1,12 @@
-"""Commands for training: the methods, a run, a sweep of runs, the paper's tables and figures, the demo."""
+"""Commands for training: the methods, a run, a sweep of runs, the paper's tables and figures, the demo.
+
+Importing this module adds them to `levelhead.cli`; `levelhead` by itself works without them. As there,
+a command does three things: it checks where it will write, calls one function of the library, and
+shows its result, as text or as JSON. That function is imported inside the command, as the others, and
+`--help`, must not wait for torch.
+
+A command's docstring is its help, and `help=` that of an option: write both for users.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -33,12 +41,14 @@ To see what it does, with nothing at hand:
 
 
 def complete_method(incomplete: str) -> list[str]:
+    """Return the methods whose name begins so, for the Tab key of a shell."""
     from .methods import METHODS
 
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
 def complete_recipe(incomplete: str) -> list[str]:
+    """Return the presets of recipes whose name begins so."""
     return [name for name in RECIPES if name.startswith(incomplete)]
 
 
@@ -66,13 +76,11 @@ def methods(
     from .methods import METHODS, method_named
 
     if name is None:
-        show(
-            {"methods": list(map(method_facts, METHODS.values()))},
-            format_table(METHODS.values()),
-            as_json,
-        )
+        facts = [method_facts(method) for method in METHODS.values()]
+        show({"methods": facts}, format_table(METHODS.values()), as_json)
     else:
-        show(method_facts(method_named(name)), format_card(method_named(name)), as_json)
+        method = method_named(name)
+        show(method_facts(method), format_card(method), as_json)
 
 
 @app.command(
@@ -172,12 +180,16 @@ def train(
     from .runs.spec import Spec
     from .runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
 
-    part = imbalance_fields(
+    # What the trained network depends on is the spec, and its key names the run's folder.
+    imbalance = imbalance_fields(
         ratio=ratio, profile=profile, counts=counts, largest=largest, subset=subset
     )
+    folder = None
+    if root is not None:
+        folder = str(root)
     spec = Spec(
         data,
-        root=None if root is None else str(root),
+        root=folder,
         method=method,
         hold_out=hold_out,
         size=size,
@@ -189,10 +201,17 @@ def train(
         seed=seed,
         engine=engine,
         dtype=dtype,
-        **part,
+        **imbalance,
     )
+    # All else may differ when the command is given again.
     options = TrainOptions(
-        name, strength, rule, anyway, track=track, threads=threads, show=not as_json
+        name=name,
+        strength=strength,
+        rule=rule,
+        anyway=anyway,
+        track=track,
+        threads=threads,
+        show=not as_json,
     )
     result, text = train_and_evaluate(
         spec,
@@ -201,7 +220,7 @@ def train(
         say=partial(echo, err=True),
         option=options_of(context.command).__getitem__,
     )
-    if result:
+    if result:  # there is none in the other processes of torchrun
         show(result, text, as_json)
 
 
@@ -230,9 +249,16 @@ def sweep(
     """
     from .runs.sweep import sweep_grid
 
-    how = {"executor": executor, "workers": workers, "allow_code": allow_code}
-    result, text = sweep_grid(grid, runs, say=partial(echo, err=True), **how)
+    result, text = sweep_grid(
+        grid,
+        runs,
+        executor=executor,
+        workers=workers,
+        allow_code=allow_code,
+        say=partial(echo, err=True),
+    )
     show(result, text, as_json)
+    # What was trained is shown, but the command ends with 0 only when all was done.
     if result["failed"]:
         raise LevelheadError(
             f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}"
@@ -262,14 +288,14 @@ def evaluate(
     from .runs.run_folder import Run
 
     check_outputs(page=report, force=force)
-    found = judge(Run.open(run).snapshot, strength=strength, rule=rule or usual_rule(strength))
+    evaluation = judge(Run.open(run).snapshot, strength=strength, rule=rule or usual_rule(strength))
     if report is not None:
         from levelhead.report import write
 
         from .runs.subject import of_run
 
-        write(report, [of_run(run, tuned=found.tuned)], command=typed_command())
-    show({"run": str(run), **found.to_dict()}, found.text(), as_json)
+        write(report, [of_run(run, tuned=evaluation.tuned)], command=typed_command())
+    show({"run": str(run), **evaluation.to_dict()}, evaluation.text(), as_json)
 
 
 @app.command(epilog=example("reproduce table1 --root DIR --dry-run"))

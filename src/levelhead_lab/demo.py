@@ -1,10 +1,21 @@
-"""The demo: level two real networks, train two small ones, and write a page."""
+"""The demo: level two real networks, train two small ones, and write a page.
+
+`run_demo` does it and returns numbers, `demo_text` tells them. Two parts stand side by side:
+
+- `level_shipped`: two networks of the reproduction, trained on long-tailed CIFAR-10, come with the
+  package as snapshots: features of test images, without the images or the body. Some of these are
+  held out to choose on, as imbalanced as the training was; the others measure. The page is of this.
+- `train_on_digits`: two small networks are trained here, if torch and scikit-learn are installed, to
+  show that the numbers are not ones that somebody typed.
+
+Both make rows with `error_rows`, the same for either.
+"""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
@@ -22,20 +33,77 @@ from .methods import METHODS
 from .paper.record import SHIPPED_COLUMN, shipped_snapshots
 from .paper.tables import tables
 from .runs.evaluate import evaluate
+from .runs.run_folder import EpochRecord
 from .runs.spec import check_seed
 from .runs.subject import subject_of
+
+if TYPE_CHECKING:
+    from .lab.train import State
 
 RATIO = 50  # of the digits
 DIGITS_HELD_OUT = 0.2  # share of the digits
 SHARE = 0.1  # images held out of CIFAR-10's test images, over training images
 SHOWN = (Offsets.name, Rescale.name)  # the rules of the tables
-Row = dict[str, Any]
+
+
+class Row(TypedDict):
+    """A network as trained, or adjusted by one rule. Errors and recalls are shares from 0 to 1."""
+
+    key: str  # of the method in Table 1: `baseline`, `wvn+rs`
+    method: str  # its title: `Baseline`, `WVN+RS`
+    rule: str | None  # None as trained
+    strength: float | None  # of the rule, if it has one
+    balanced_error: float  # every class weighs the same
+    error_as_in_training: float  # every class weighs as much as it had training samples
+    worst_class: str
+    worst_recall: float
+    published: NotRequired[float | None]  # the error in the paper, in percent; None if it has none
+
+
+class ShippedResult(TypedDict):
+    """What was done with the networks that come with the package."""
+
+    data: str
+    counts: list[int]  # training images per class
+    names: list[str]  # of the classes
+    held_out: int  # images
+    test: int  # images
+    seconds: float
+    summary: str  # of the first network's choice, as `tuned.summary()` prints it
+    rows: list[Row]
+
+
+class DigitsResult(TypedDict):
+    """What was done with the networks that were trained here."""
+
+    data: str
+    ratio: float  # largest over smallest class
+    counts: list[int]  # training images per class
+    held_out: int  # images
+    test: int  # images
+    seed: int
+    seconds: float
+    rows: list[Row]
+
+
+class DemoResult(TypedDict):
+    """What `levelhead demo --json` prints."""
+
+    cifar10: ShippedResult
+    digits: DigitsResult | None  # None if nothing could be trained
+    page: str  # where it was written
 
 
 def run_demo(
     page: str | Path, *, seed: int = 0, progress: EpochProgress | None = None
-) -> dict[str, Any]:
-    """Level the networks that come with the package, and write a page; train two on digits, if possible."""
+) -> DemoResult:
+    """Level the networks that come with the package, and write a page; train two on digits, if possible.
+
+    Args:
+        page: where to write it.
+        seed: of the initial weights and batches of the trainings.
+        progress: called with the record of each of their epochs.
+    """
     real = level_shipped(page)
     trained = None
     if not missing_to_train():
@@ -53,11 +121,20 @@ def hold_out_like_training(snapshot: Snapshot, share: float = SHARE) -> Snapshot
 
     Of each class, these are its first ones, as many as `share` of its count. Of the others, the last
     ones stay in the split `test`, equally many of each class.
+
+    The networks of the paper were trained on all training images, so nothing was held out. Held-out
+    samples usually come from the training set and are as imbalanced as it: this is what makes a
+    choice on few samples of a rare class hard, and the demo should not hide it.
+
+    Args:
+        snapshot: with a split `test`.
+        share: held-out images of a class, over its training images; at least one of each class.
     """
     features = snapshot.features["test"]
     labels = snapshot.labels["test"]
     of_class = [np.flatnonzero(labels == k) for k in range(snapshot.head.classes)]
     sizes = [max(1, round(share * count)) for count in snapshot.counts]
+    # The most that every class has left: the test stays balanced, as CIFAR-10's is.
     left = min(len(rows) - size for rows, size in zip(of_class, sizes, strict=True))
     held = np.concatenate([rows[:size] for rows, size in zip(of_class, sizes, strict=True)])
     test = np.concatenate([rows[-left:] for rows in of_class])
@@ -70,7 +147,7 @@ def hold_out_like_training(snapshot: Snapshot, share: float = SHARE) -> Snapshot
     )
 
 
-def level_shipped(page: str | Path) -> dict[str, Any]:
+def level_shipped(page: str | Path) -> ShippedResult:
     """Level both networks that come with the package, and write a page about the first."""
     start = time.monotonic()
     column = tables()["table1"]["columns"].index(SHIPPED_COLUMN)
@@ -82,7 +159,9 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
     tuned = evaluate(first, rule=Offsets.name).tuned
     rows = []
     for method, network in networks.items():
-        rows += error_rows(method, network)
+        for row in error_rows(method, network):
+            row["published"] = published.get(row["key"])
+            rows.append(row)
     subject = subject_of(
         first,
         tuned,
@@ -98,12 +177,18 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
         "test": len(first.labels["test"]),
         "seconds": round(time.monotonic() - start, 1),
         "summary": tuned.summary(),
-        "rows": [{**row, "published": published.get(row["key"])} for row in rows],
+        "rows": rows,
     }
 
 
-def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
-    """Train a network plainly and one by WVN, on digits with a long tail, and level both."""
+def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> DigitsResult:
+    """Train a network plainly and one by WVN, on digits with a long tail, and level both.
+
+    Args:
+        seed: of initial weights and batches.
+        progress: called with the record of each epoch, under the method's title.
+    """
+    # The first part of the demo runs without torch.
     import torch
 
     from .lab.nets import build
@@ -120,7 +205,7 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
         method = METHODS[name]
         net = build("digits", data.classes, head=method.head, shape=data.shape, seed=seed)
 
-        def on_epoch(_: Any, record: dict[str, Any], title: str = method.title) -> None:
+        def on_epoch(_: "State", record: EpochRecord, title: str = method.title) -> None:
             if progress is not None:
                 progress({**record, "title": title, "of": schedule.epochs})
 
@@ -139,7 +224,10 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
 
 
 def error_rows(key: str, snapshot: Snapshot) -> list[Row]:
-    """Return the test errors of a network as trained by the method `key`, and adjusted by each rule shown."""
+    """Return the test errors of a network as trained by the method `key`, and adjusted by each rule shown.
+
+    Adjusted by RS, a row's key is that of a row of Table 1: `wvn+rs`.
+    """
     evaluations = [evaluate(snapshot, rule=rule) for rule in SHOWN]
     title = METHODS[key].title
     rows = [_row(key, title, snapshot, evaluations[0].before)]
@@ -147,12 +235,18 @@ def error_rows(key: str, snapshot: Snapshot) -> list[Row]:
         tuned = evaluation.tuned
         ending = f"+{RULES[tuned.rule].title}"
         row = _row(key + ending.lower(), title + ending, snapshot, evaluation.after)
-        rows.append({**row, "rule": tuned.rule, "strength": tuned.strength})
+        row["rule"] = tuned.rule
+        row["strength"] = tuned.strength
+        rows.append(row)
     return rows
 
 
 def _row(key: str, method: str, snapshot: Snapshot, measures: Measures) -> Row:
-    """Return a row of the table: both errors, classes alike and as frequent as in training, and the worst class."""
+    """Return a row of the table: both errors, classes alike and as frequent as in training, and the worst class.
+
+    The test set is balanced. What the error would be in a set like that of the training follows from
+    the recalls: 1 - sum_k (n_k / n) recall_k.
+    """
     names = snapshot.head.names or [str(i) for i in range(snapshot.head.classes)]
     prior = snapshot.counts / snapshot.counts.sum()
     return {
@@ -167,10 +261,11 @@ def _row(key: str, method: str, snapshot: Snapshot, measures: Measures) -> Row:
     }
 
 
-def demo_text(result: Mapping[str, Any]) -> str:
-    """Return what the demo tells."""
+def demo_text(result: DemoResult) -> str:
+    """Return what the demo tells, for a terminal of 100 columns."""
     real = result["cifar10"]
-    counts, names = real["counts"], real["names"]
+    counts = real["counts"]
+    names = real["names"]
     lines = [
         "A ResNet-32, trained as in the paper on CIFAR-10 with a long tail: from "
         f"{counts[0]:,} images of",
@@ -193,27 +288,31 @@ def demo_text(result: Mapping[str, Any]) -> str:
         *_table(real["rows"]),
         "",
     ]
-    small = result["digits"]
-    lines += _training(small) if small else _no_training()
+    digits_result = result["digits"]
+    if digits_result is None:
+        lines += _no_training()
+    else:
+        lines += _training(digits_result)
     return "\n".join([*lines, "", f"Look at it: {result['page']}"])
 
 
-def _training(small: Mapping[str, Any]) -> list[str]:
-    counts = small["counts"]
+def _training(result: DigitsResult) -> list[str]:
+    counts = result["counts"]
     return [
         f"Digits with a long tail, {counts[0]} to {counts[-1]} training samples per class, trained here "
-        f"with seed {small['seed']} in",
-        f"{small['seconds']} s; leveled by {small['held_out']} held-out samples, measured on "
-        f"{small['test']} test samples, equally many per",
+        f"with seed {result['seed']} in",
+        f"{result['seconds']} s; leveled by {result['held_out']} held-out samples, measured on "
+        f"{result['test']} test samples, equally many per",
         "class. (lr and epochs were chosen on these too: read differences, not levels.)",
         "",
-        *_table(small["rows"]),
+        *_table(result["rows"]),
     ]
 
 
 def _no_training() -> list[str]:
-    commands = [install_command(extra).removeprefix("pip install ") for extra in missing_to_train()]
-    return ["To train and level two small networks as well:", f"  pip install {' '.join(commands)}"]
+    # One command for all that is missing.
+    extras = [install_command(extra).removeprefix("pip install ") for extra in missing_to_train()]
+    return ["To train and level two small networks as well:", f"  pip install {' '.join(extras)}"]
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
@@ -234,7 +333,8 @@ def _table(rows: Sequence[Row]) -> list[str]:
             f"{method:22}{100 * row['balanced_error']:>14.1f} %"
             f"{100 * row['error_as_in_training']:>14.1f} %{worst:>20}"
         )
-        if row.get("published"):
-            line += f"{row['published']:>13.1f} %"
+        error = row.get("published")
+        if error is not None:
+            line += f"{error:>13.1f} %"
         lines.append(line)
     return lines
