@@ -41,6 +41,7 @@ def write(folder: Path, state: State) -> Path:
     path = (
         folder / f"checkpoint-{state.epoch:06d}-{state.step:06d}-{_checksum(content)}.safetensors"
     )
+    # For a moment the disk holds three: the oldest goes only when the new one is whole.
     try:
         atomic.write(path, content)
     except OSError as error:
@@ -110,6 +111,7 @@ def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[
             continue
         if mid_epoch or not state.step:
             return state, damaged
+    # Some may be intact and only inside an epoch: then None, and the caller says so.
     if damaged and len(damaged) == len(checkpoints_in(folder)):
         raise LevelheadError(
             f"{folder}: every checkpoint is damaged ({len(damaged)}: {damaged[0]}); move the folder away to train again"

@@ -36,12 +36,20 @@ LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A snapshot's head before and after an adjustment, measured on the test set."""
+    """A snapshot's head before and after an adjustment, measured on the test set.
 
-    tuned: Tuned  # what is done to the head; without evidence where its strength was given
-    names: tuple[str, ...]  # [K], of the classes
-    counts: np.ndarray  # [K], of the training samples
-    head: Head  # after the adjustment
+    Attributes:
+        tuned: what is done to the head; without evidence where its strength was given.
+        names: [K], of the classes: their positions if they have none.
+        counts: [K], training samples of each class.
+        head: after the adjustment: with a bias if that adds and the head had none.
+        before, after: all measures of the test samples, as trained and adjusted.
+    """
+
+    tuned: Tuned
+    names: tuple[str, ...]
+    counts: np.ndarray
+    head: Head
     before: Measures
     after: Measures
 
@@ -120,11 +128,24 @@ def evaluate(
         snapshot: of a training, with a split `test`.
         strength: at which the rule, which must be one with a strength, is applied. If None, the
             samples in the split `held-out` choose the adjustment.
-        rule: by which to adjust.
+        rule: by which to adjust: a name such as `offsets`, or an object of `levelhead.rules`.
+
+    Returns:
+        Both heads' measures on the test samples, and what was done between them.
 
     Raises:
         LevelheadError: if no samples were held out and no strength is given, or if a strength is
             given for a rule that has none.
+
+    Example:
+        RS at strength 1/2 doubles the weight vector of a class with a quarter of the samples.
+
+        >>> from levelhead.core.head import Head
+        >>> features = {"test": [[2.0, 1.5], [1.0, 0.2]]}
+        >>> snapshot = Snapshot(Head(np.eye(2)), [400, 100], features, {"test": [1, 0]})
+        >>> evaluation = evaluate(snapshot, rule="rescale", strength=0.5)
+        >>> evaluation.before.error, evaluation.after.error
+        (0.5, 0.0)
     """
     if strength is None:
         tuned = tune_held_out(snapshot, rule)
@@ -204,6 +225,13 @@ def usual_rule(strength: float | None) -> str:
 
 def rule_for(method: Method, other: str = DEFAULT) -> str:
     """Return the rule that adjusts what a method trained: its own, or another if it has none.
+
+    A method such as `wvn+rs` adjusts at the strength of the paper. Here only its kind is taken over,
+    and held-out samples choose the strength.
+
+    Args:
+        method: of the training.
+        other: the name of a rule for methods that do nothing after it.
 
     Raises:
         LevelheadError: if the method adjusts by a function of the user's own, which has no rule.

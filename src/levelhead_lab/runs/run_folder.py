@@ -73,6 +73,9 @@ class Run:
                 folder, even under the same name.
             runs: the folder that holds all runs.
             name: the first part of the folder's name; the spec's title if None.
+
+        >>> Run.of(Spec("digits", method="wvn", seed=1)).path.name
+        'digits-wvn-1-...'
         """
         return Run(Path(runs) / f"{name or spec.title}-{spec.key}")
 

@@ -98,7 +98,8 @@ class TrainingSession:
         check_last_batch(self.net, data, self.recipe, self.method, seed=spec.seed)
         # Those of a second stage, which retrains the head, included.
         self.epochs = stages(self.recipe, self.method)[-1].end
-        # On this process's clock, and as if it had trained the epochs before a checkpoint too.
+        # On this process's clock, and as if it had trained the epochs before a checkpoint too: so
+        # the seconds in log and result are those of the whole training, without the breaks.
         self.began = time.monotonic()
 
     def begin(self, say: Callable[[str], None] = print) -> None:
@@ -124,7 +125,12 @@ class TrainingSession:
             atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
 
     def _describe(self) -> JsonObject:
-        """Return what spec.json holds: all that decides the numbers of the run, and on what it was begun."""
+        """Return what spec.json holds: all that decides the numbers of the run, and on what it was begun.
+
+        `spec` is as the user gave it, `identity` what it stands for. `threads` and `versions` are
+        there because rounding depends on them: a CPU run that is resumed with the same ones ends with
+        the same bits. `data_sha256` is of all splits together, and `split_sha256` tells which differs.
+        """
         spec = self.spec
         data = self.data
         packages = ("torch", "numpy", "safetensors")
@@ -195,6 +201,7 @@ class TrainingSession:
             )
         # Everything is checked: only now does the folder change.
         checkpoint.remove_newer(self.folder, start)
+        # What a killed process was writing; nobody else writes here while we hold the lock.
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
         lines = "".join(json.dumps(record) + "\n" for record in records)
@@ -255,6 +262,7 @@ class TrainingSession:
                 goes on from the last one.
         """
         seconds = round(time.monotonic() - self.began, 3)
+        # What is kept of the training: weights on the host, where it came from, the last epoch's numbers.
         weights = {}
         for name, tensor in self.net.state_dict().items():
             weights[name] = tensor.detach().cpu().contiguous()
@@ -264,6 +272,7 @@ class TrainingSession:
             if key.endswith("error") or key in ("epoch", "loss"):
                 result[key] = value
         result |= {"seconds": seconds, "parameters": parameter_count(self.net)}
+        # done.json last: whoever sees it may rely on the two files that it vouches for.
         try:
             network = to_bytes(weights, {MODEL_KEY: json.dumps(self._network_facts())})
             atomic.write(self.folder / "model.safetensors", network)

@@ -128,7 +128,13 @@ def _checked_spec(keys: Iterable[str], values: Iterable[object]) -> Spec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a spec: its run, and the error if it could not be trained."""
+    """What became of a spec.
+
+    Attributes:
+        spec: that was asked for.
+        run: of it; other specs may share it.
+        error: in one line, if it could not be trained, or is finished and cannot be used.
+    """
 
     spec: Spec
     run: Run
@@ -239,7 +245,14 @@ def _find_unfinished(
 def _train(
     group: list[Spec], *, runs: Path, threads: int | None, options: Mapping[str, Any]
 ) -> None:
-    """Train specs one after the other, in a worker's process."""
+    """Train specs one after the other, in a worker's process.
+
+    Args:
+        group: what to train.
+        runs: the folder of all runs, absolute.
+        threads: of torch, so that workers side by side do not fight for cores; its own choice if None.
+        options: further arguments of `run`.
+    """
     if threads is not None:
         torch.set_num_threads(threads)
     for spec in group:
@@ -300,7 +313,11 @@ def sweep_grid(
 
 
 def sweep_row(outcome: Outcome) -> SweepRow:
-    """Return the errors of a run on its test set: as trained and, if it held samples out, adjusted."""
+    """Return the errors of a run on its test set: as trained and, if it held samples out, adjusted.
+
+    The rule is the method's own, or the default. Its strength is chosen on the held-out samples even
+    where the method has one, so that the rows of a sweep can be compared.
+    """
     snapshot = outcome.run.snapshot
     spec = outcome.spec
     rule = rule_for(spec.resolve_method())

@@ -196,7 +196,7 @@ def train_and_evaluate(
             say(line)
 
     with graceful_stop(summary, say_once):
-        # Asked here: a bar of an older rich says no for it.
+        # Asked here: while an older rich draws its bar, stderr is not a terminal.
         shown = options.show and first and sys.stderr.isatty()
         with (
             epoch_progress(show=options.show and first) as draw,
@@ -220,6 +220,7 @@ def train_and_evaluate(
                 on_data=show_data,
                 say=say,
             )
+        # The other processes are done. They must leave the group before they end, or torch complains.
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
         if not first:

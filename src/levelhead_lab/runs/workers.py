@@ -91,6 +91,15 @@ def run_tasks(
     Yields:
         A TaskEnd for each task that finished or failed, and for each time that its worker was lost and
         it is started again. Close the generator to end the workers, as `contextlib.closing` does.
+
+    Raises:
+        ImportError: if Ray is asked for and not installed.
+        LevelheadError: if the cluster has no such device.
+
+    Example:
+        >>> ends = run_tasks(["2 + 2", "2 / 0"], eval, where="here")
+        >>> [(end.task, end.status, end.error) for end in ends]
+        [('2 + 2', 'finished', ''), ('2 / 0', 'failed', 'ZeroDivisionError: division by zero')]
     """
     began = time.monotonic()
     pool: _Pool[Any] = _pool(where, workers, device)
@@ -240,7 +249,11 @@ class _Processes:
 
 
 def _end(processes: Sequence[SpawnProcess]) -> None:
-    """End processes: all are told to, and those that have not ended ten seconds later are killed."""
+    """End processes: all are told to, and those that have not ended ten seconds later are killed.
+
+    To be told is SIGTERM, on which a worker leaves its task as on an error, and so removes its
+    temporary files. One that hangs in a kernel of torch does not hear it.
+    """
     for process in processes:
         process.terminate()
     for process in processes:
@@ -249,7 +262,10 @@ def _end(processes: Sequence[SpawnProcess]) -> None:
 
 
 def _answer_tasks(line: Connection) -> None:
-    """Take task after task from the other end of a pipe; what a local process runs."""
+    """Take task after task from the other end of a pipe; what a local process runs.
+
+    It ends by SIGTERM, which raises SystemExit even in the middle of a task, or when the pipe closes.
+    """
     exit_with_parent()
     try:
         while True:
