@@ -4,6 +4,10 @@ The road of labels as users give them: `flatten_positions` makes rows of tokens 
 looks up names (`find_labels`) in the class names or in the keys of the counts, and `check_labels` checks that
 what came of it are positions of classes. `refuse_swapped` and `refuse_label_table` recognize usual mistakes
 before that.
+
+What was looked up once must not be looked up again: where all names are numbers, position 1 may be the class
+called "7", and a second look-up would take 1 for a name. So looked-up labels are a view of a type of their own,
+`Positions`, which every function here lets through.
 """
 
 from __future__ import annotations
@@ -36,6 +40,10 @@ def check_labels(labels: Array, classes: int | None = None) -> np.ndarray:
         labels: [N], integers, or floats without a fraction.
         classes: K; any label from 0 on is one if None.
 
+    Raises:
+        LevelheadError: the first label that is no class, with its position; or another shape. Usual
+            reasons are recognized: one-hot labels, labels that count from 1, torch's ignore_index.
+
     >>> check_labels([0.0, 2.0], 3)
     array([0, 2])
     """
@@ -61,7 +69,13 @@ def check_labels(labels: Array, classes: int | None = None) -> np.ndarray:
 
 
 def _label_error(labels: np.ndarray, at: int, classes: int | None) -> LevelheadError:
-    """Return what is wrong with the label at a position, which is no class."""
+    """Return what is wrong with the label at a position, which is no class, and a likely reason.
+
+    Args:
+        labels: [N], whole numbers.
+        at: the position of the first that is none.
+        classes: K, where it is known.
+    """
     last = ""
     if classes is not None:
         last = f" to {classes - 1}"
@@ -77,6 +91,8 @@ def _label_error(labels: np.ndarray, at: int, classes: int | None) -> LevelheadE
 
 def are_names(labels: Array) -> bool:
     """Return whether labels are text, and not numbers, which may be written out.
+
+    A CSV has numbers as text; they are positions all the same, unless class names say otherwise.
 
     >>> are_names(["cat", "dog"]), are_names(["0", "1"]), are_names([0, 1])
     (True, False, False)
@@ -113,6 +129,13 @@ def find_labels(labels: Array, names: Sequence[str], source: str = "the classes"
         names: the K class names in order.
         source: what the names are of, for messages.
 
+    Returns:
+        `Positions` [N] of what was looked up; numbers that are positions already, as int64; and what is
+        neither as it came, for `check_labels` to refuse.
+
+    Raises:
+        LevelheadError: labels that are none of the names, or two classes of one name.
+
     >>> find_labels([20, 3, 3], ["3", "20"]).tolist(), find_labels(["1"], ["cat", "dog"]).tolist()
     ([1, 0, 0], [1])
     """
@@ -147,6 +170,7 @@ def _look_up(
         raise LevelheadError(
             f"labels are names, but two classes are called {repeated!r}; give class indices"
         )
+    # Each distinct label is looked up once, however many samples have it.
     unique, inverse = np.unique(labels, return_inverse=True)
     index = {key: i for i, key in enumerate(keys)}
     unknown = [repr(label) for label in unique.tolist() if label not in index]
@@ -172,6 +196,10 @@ def resolve_labels(
         labels: [N], positions or names. Positions are not checked yet.
         counts: training counts in any form.
         names: the K class names in order.
+
+    Raises:
+        LevelheadError: labels are names, and nothing says which column of the logits each is; or the
+            order of the counts seems not to be that of the columns (`_doubt_order`).
     """
     if isinstance(labels, Positions):
         return labels, names
@@ -216,6 +244,7 @@ def _doubt_order(logits: Array, labels: np.ndarray, names: list[str]) -> None:
     alphabetical = sorted(names)
     if alphabetical == names:
         return
+    # The same predictions, by what each column would be called in either order.
     predicted = to_numpy(logits).argmax(axis=1)
     true = np.array(names)[labels]
     right = int((np.array(names)[predicted] == true).sum())
@@ -243,7 +272,15 @@ def flatten_positions(
         ignore_index: the label that is left out.
 
     Returns:
-        Logits, labels and weights.
+        Logits [M, K], labels [M] and weights [M], or None.
+
+    Raises:
+        LevelheadError: shapes that do not say which axis is that of the classes, or nothing but ignored
+            labels.
+
+    >>> logits, labels, _ = flatten_positions(np.zeros((2, 3, 5)), np.array([[0, 1, -100], [2, -100, 4]]))
+    >>> logits.shape, labels
+    ((4, 5), array([0, 1, 2, 4]))
     """
     logits = as_array(logits)
     if logits.ndim < 3:
@@ -262,7 +299,7 @@ def flatten_positions(
     if weights is not None:
         weights = to_numpy(weights).reshape(-1)
 
-    # What is ignored.
+    # Without what is ignored, such as padding.
     counted = labels != ignore_index
     if not counted.any():
         raise LevelheadError(
@@ -276,7 +313,14 @@ def flatten_positions(
 
 
 def _classes_are_second(logits: tuple[int, ...], labels: tuple[int, ...]) -> bool:
-    """Return whether the second axis of logits is that of the classes, and not the last, by both shapes."""
+    """Return whether the second axis of logits is that of the classes, and not the last, by both shapes.
+
+    Labels have all axes of the logits but that of the classes. If both axes fit, as of [2, 5, 5] with
+    labels [2, 5], it is refused: a wrong guess would look like a bad model.
+
+    Args:
+        logits, labels: their shapes.
+    """
     if_last = logits[:-1]
     if_second = (logits[0], *logits[2:])
     fits_last = if_last == labels
@@ -308,7 +352,10 @@ def refuse_swapped(logits: Array, labels: Array, counts: object = None) -> None:
 
 
 def refuse_label_table(labels: Array) -> None:
-    """Raise LevelheadError if labels are a table [N, K]: those of several labels per sample, or one-hot."""
+    """Raise LevelheadError if labels are a table [N, K]: those of several labels per sample, or one-hot.
+
+    A column [N, 1] is no such table; `check_labels` says what to do with it.
+    """
     table = to_numpy(labels)
     if table.ndim != 2 or table.shape[1] < 2:
         return

@@ -4,7 +4,9 @@ A number is the position of a class everywhere, in labels, counts, floors and ta
 names of the classes are given and all of them are numbers, it is a name everywhere.
 
 Whatever users give for each class goes one road: `as_mapping` sees whether it says which class is meant,
-`find_classes` finds the positions, and `in_order` puts the values there.
+`find_classes` finds the positions, and `in_order` puts the values there. `title` and `listed` are how messages
+name classes, `names_of_columns` and `names_in_config` find names where nobody gave them: in the titles of a data
+frame, and in the config of a transformers model.
 """
 
 from __future__ import annotations
@@ -56,12 +58,17 @@ def in_order(
         names: of the classes, where they are known.
         what: the values are, for a message.
 
+    Raises:
+        LevelheadError: a class without a value or with two, a class that is not known, or a value that
+            is no number.
+
     >>> in_order({"dog": 3, "cat": 5}, 2, ["cat", "dog"])
     array([5., 3.])
     """
     size = classes
     if size is None:
         size = len(values)
+    # Each value to its place; then whether every class has one.
     ordered: dict[int, float] = {}
     positions = find_classes(values, size, names, what=what)
     for i, (key, value) in zip(positions, values.items(), strict=True):
@@ -91,6 +98,16 @@ def find_classes(
         classes: K.
         names: of all classes, where they are known.
         what: is given for each of them, for a message.
+
+    Returns:
+        Positions from 0 to K - 1, in the order of the keys.
+
+    Raises:
+        LevelheadError: a class that is not known, one that is given twice, or one of two names that
+            are the same.
+
+    >>> find_classes(["dog", 0], 2, ["cat", "dog"]), find_classes([7], 2, ["5", "7"])
+    ([1, 0], [1])
     """
     finder = _ClassFinder.of(names, what)
     repeated = first_repeated(finder.names)
@@ -109,6 +126,9 @@ def find_classes(
 
 class _ClassFinder(NamedTuple):
     """Finds the positions of classes.
+
+    It holds the rule of this module: a number is a position, unless all names are numbers. Where a number
+    could be both, as among the names `cat` and `0`, it is refused and not guessed.
 
     Args:
         called: {name: position}; of names that are numbers, {number: position}.
@@ -135,7 +155,14 @@ class _ClassFinder(NamedTuple):
         return _ClassFinder({key: i for i, key in enumerate(keys)}, numbered, words, what)
 
     def find(self, key: object) -> int:
-        """Return the position of a class, which may be beyond the last if it was given itself."""
+        """Return the position of a class, which may be beyond the last if it was given itself.
+
+        Args:
+            key: a whole number, or text, which may be a number written out, or a name.
+
+        Raises:
+            LevelheadError: a name that is not known, or a number that may be either.
+        """
         number = whole_number(key)
         if number is not None and not self.numbered:
             # A number is a position; but one of the classes may be called by another number.
@@ -171,7 +198,10 @@ def are_numbers(names: Sequence[object] | None) -> bool:
 
 
 def without_repeats(pairs: Iterable[tuple[Name, Value]]) -> dict[Name, Value]:
-    """Return the pairs as a dict; raise LevelheadError if a class occurs twice."""
+    """Return the pairs as a dict; raise LevelheadError if a class occurs twice.
+
+    `dict` itself would keep the last of two counts without a word.
+    """
     pairs = list(pairs)
     repeated = first_repeated(key for key, _ in pairs)
     if repeated is not None:
@@ -215,7 +245,11 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 def proportional(
     counts: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray
 ) -> bool:
-    """Return whether two sets of counts [K] have the same proportions."""
+    """Return whether two sets of counts [K] have the same proportions.
+
+    >>> proportional([100, 10], [50, 5]), proportional([100, 10], [50, 6])
+    (True, False)
+    """
     these = np.asarray(counts, np.float64)
     those = np.asarray(others, np.float64)
     if these.shape != those.shape:
@@ -224,7 +258,12 @@ def proportional(
 
 
 def check_names(names: Sequence[str], classes: int | None = None) -> list[str]:
-    """Return class names as a list, after checking that there is one for each class and none twice."""
+    """Return class names as a list, after checking that there is one for each class and none twice.
+
+    Args:
+        names: in class order; text and mappings are no such list, though Python could iterate over them.
+        classes: K; any number if None.
+    """
     words = [str(name) for name in names]
     repeated = first_repeated(words)
     if isinstance(names, str | Mapping):
@@ -253,6 +292,7 @@ def names_of_columns(logits: object, counts: object) -> list[str] | None:
     titles = titles_of(logits)
     if not titles:
         return None
+    # Two ways to know them: by titles alone, or by titles against the keys of the counts.
     # Titles that are numbers, but not the positions 0, 1, 2, ..., are names.
     numbers = column_numbers(titles)
     if numbers is not None and sorted(numbers) != list(range(len(numbers))):

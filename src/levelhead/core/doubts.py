@@ -3,6 +3,10 @@
 Each function asks one question of the samples, and returns the warning if the answer is bad, else None.
 `doubts_about` asks all that concern `tune`; `issue_warnings` issues those that there are. Limits were set so
 that the usual case is silent; where they were measured, the comment says on what.
+
+A doubt changes no number: the choice stands, and the warning says what may be wrong with what was given, and what
+to do. What is certainly wrong is an error, and was refused before. Most questions are asked of `Outcomes`, the
+counts of (true, before, after), so that they cost nothing, and can be asked of chunks that nobody holds any more.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _USE_OFFSETS = "use the rule offsets, which adds instead of multiplying"
 def doubts_about(
     given: Given, outcomes: Outcomes, goal: Goal, rule: Rule, training: Array | None
 ) -> list[Doubt]:
-    """Return what speaks against a choice.
+    """Return what speaks against a choice: the answer to every question, None where there is no doubt.
 
     Args:
         given: the samples it was made on.
@@ -64,7 +68,11 @@ def doubts_about(
 
 
 def issue_warnings(doubts: Iterable[Doubt]) -> tuple[str, ...]:
-    """Issue what was found as warnings; return their texts."""
+    """Issue what was found as warnings; return their texts.
+
+    Each text begins with the class of the warning, by which users filter them, and goes into the result:
+    a warning that was printed once is gone, a `Tuned` is kept.
+    """
     issued = [doubt for doubt in doubts if doubt is not None]
     for doubt in issued:
         kinds.warn(doubt)
@@ -72,7 +80,10 @@ def issue_warnings(doubts: Iterable[Doubt]) -> tuple[str, ...]:
 
 
 def doubt_accuracy(outcomes: Outcomes) -> Doubt:
-    """Doubt data of which fewer than 1 in 500 of at least 300 samples are wrong."""
+    """Doubt data of which fewer than 1 in 500 of at least 300 samples are wrong.
+
+    They may be training samples, on which nothing can be chosen: there rare classes look solved.
+    """
     # With fewer than 300 samples, none wrong is still compatible with an honest error of 1 % (the
     # rule of three). On training data a network is wrong almost nowhere. On unseen long-tailed data
     # almost none is that good.
@@ -87,7 +98,10 @@ def doubt_accuracy(outcomes: Outcomes) -> Doubt:
 
 
 def doubt_below_chance(outcomes: Outcomes) -> Doubt:
-    """Doubt a model that is worse than guessing, by three standard errors, all classes alike."""
+    """Doubt a model that is worse than guessing, by three standard errors, all classes alike.
+
+    By the mean recall, which is 1 / K for any guess, however imbalanced the samples.
+    """
     # No trained model is; labels, counts or names in another order than the columns are.
     sizes = outcomes.sizes
     present = sizes > 0
@@ -104,7 +118,15 @@ def doubt_below_chance(outcomes: Outcomes) -> Doubt:
 
 
 def doubt_training_rows(logits: Array, training: Array | None) -> Doubt:
-    """Doubt data of which at least one row in ten equals one of the training data, bit for bit."""
+    """Doubt data of which at least one row in ten equals one of the training data, bit for bit.
+
+    Args:
+        logits: [N, K], the held-out samples.
+        training: [M, K], logits of the training samples; None if nobody has them.
+
+    Raises:
+        LevelheadError: training logits of other classes, or that are no numbers.
+    """
     if training is None:
         return None
     held = to_numpy(logits)
@@ -113,6 +135,7 @@ def doubt_training_rows(logits: Array, training: Array | None) -> Doubt:
     if trained.dtype.kind not in "fiu":
         got = described(trained)
         raise LevelheadError(f"expected floating-point numbers, got {got}", parameter="training")
+    # Rows as bytes, in the type of the held-out ones: a set of them finds each in one step.
     trained_rows = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
     shared = sum(row.tobytes() in trained_rows for row in held)
     if shared * 10 < len(held):
@@ -122,7 +145,15 @@ def doubt_training_rows(logits: Array, training: Array | None) -> Doubt:
 
 
 def doubt_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> Doubt:
-    """Doubt a rule that multiplies, if over a fifth of the true-class logits are negative."""
+    """Doubt a rule that multiplies, if over a fifth of the true-class logits are negative.
+
+    RS means to raise the scores of rare classes. A factor above 1 raises only those above 0.
+
+    Args:
+        logits: [N, K], wherever they are.
+        labels: [N].
+        rule: by which the choice was made.
+    """
     # Averaged over the classes: frequent ones, whose logits are rarely negative, would hide others.
     if not rule.multiplies:
         return None
@@ -139,7 +170,10 @@ def doubt_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> Doub
 
 
 def doubt_binary_head(logits: Array, rule: Rule) -> Doubt:
-    """Doubt a rule that multiplies logits (-z, z) or (0, z): the larger stays the larger."""
+    """Doubt a rule that multiplies logits (-z, z) or (0, z): the larger stays the larger.
+
+    As in `can_flip`, but of logits, as `tune` knows no head. The first thousand rows tell.
+    """
     if not rule.multiplies or rule.adds or logits.shape[1] != 2:
         return None
     first_rows = raise_masked(to_numpy(logits[:1000]).astype(np.float64))
@@ -156,7 +190,11 @@ def doubt_binary_head(logits: Array, rule: Rule) -> Doubt:
 
 
 def doubt_norms(rule: Rule, counts: np.ndarray) -> Doubt:
-    """Doubt a rule by norms if these fall as counts grow: rank correlation below -0.3."""
+    """Doubt a rule by norms if these fall as counts grow: rank correlation below -0.3.
+
+    tau-normalization takes long vectors for frequent classes. Where rare ones are longer, it would take
+    from the rare and give to the frequent.
+    """
     norms = getattr(rule, "norms", None)
     if norms is None:
         return None
@@ -192,7 +230,15 @@ def doubt_missing_classes(
 
 
 def doubt_balanced_counts(counts: np.ndarray, model: str) -> Doubt:
-    """Doubt counts of other samples than a trained model's own, if none is twice another."""
+    """Doubt counts of other samples than a trained model's own, if none is twice another.
+
+    For hosts that count the labels they are fitted on: given a trained model and a balanced hold-out,
+    these are not the counts that the model was trained with.
+
+    Args:
+        counts: [K], of the samples given now.
+        model: what to call the model in the message.
+    """
     if counts.max() >= 2 * counts.min():
         return None
     return kinds.CountsWarning(
@@ -203,7 +249,10 @@ def doubt_balanced_counts(counts: np.ndarray, model: str) -> Doubt:
 
 
 def doubt_equal_counts(counts: np.ndarray, rule: Rule) -> Doubt:
-    """Doubt a rule that follows counts if these are equal: it then changes nothing."""
+    """Doubt a rule that follows counts if these are equal: it then changes nothing.
+
+    A rule by norms or with numbers of its own needs no counts, and is not asked.
+    """
     low = counts.min()
     high = counts.max()
     follows_counts = isinstance(rule, OneStrength) and not rule.needs_norms
@@ -219,7 +268,11 @@ def doubt_equal_counts(counts: np.ndarray, rule: Rule) -> Doubt:
 
 
 def doubt_mix(outcomes: Outcomes, counts: np.ndarray, goal: Goal) -> Doubt:
-    """Doubt a metric that depends on how often classes occur, where that is known to differ."""
+    """Doubt a metric that depends on how often classes occur, where that is known to differ.
+
+    A hold-out that is balanced, of a model for a long tail, gives a macro-F1 that nobody will see. The two
+    mixes differ by half the sum of ``|share_k - trained_k|``.
+    """
     # Metrics of recalls are the same in any mix; a target says which mix is meant.
     if (goal.metric.of_recalls and not goal.metric.as_they_come) or goal.target is not None:
         return None
@@ -236,7 +289,11 @@ def doubt_mix(outcomes: Outcomes, counts: np.ndarray, goal: Goal) -> Doubt:
 
 
 def doubt_reversed_counts(outcomes: Outcomes, counts: np.ndarray) -> Doubt:
-    """Doubt the order of counts if predictions lean clearly toward classes with few of them."""
+    """Doubt the order of counts if predictions lean clearly toward classes with few of them.
+
+    Models that were trained on a long tail predict frequent classes too often. If the opposite is seen,
+    the counts are likely those of other columns, as of labels in another order.
+    """
     # ``lean = mean over classes j of E[z_predicted - z_j | label j]``, with z the logarithms of the
     # counts, standardized: above 0 for a model that was trained plainly, about 0 with class weights
     # or over-sampling. Asked for is a lean below -0.2, and below -0.1 by three standard errors. On
@@ -287,7 +344,12 @@ def doubt_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int) ->
 
 
 def _class_means(outcomes: Outcomes, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of values [M] in each class that has a sample, and how many it has."""
+    """Return the mean of values [M] in each class that has a sample, and how many it has.
+
+    Args:
+        outcomes: M combinations, each with how often it occurs.
+        values: [M], a number of each combination.
+    """
     sums = np.bincount(outcomes.true, outcomes.times * values, outcomes.classes)
     present = outcomes.sizes > 0
     sizes = outcomes.sizes[present]

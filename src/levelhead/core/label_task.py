@@ -2,6 +2,9 @@
 
 Scores of classes compete: the largest wins. Those of labels do not: each is compared with 0. So an
 adjustment for the one is wrong for the other, and a head that is known to be for the other is refused.
+
+What is known comes from elsewhere: from the config of a transformers model (`PROBLEM_TYPES`), or from what follows
+the head in a graph, a softmax or sigmoids. Where nothing is known, nothing is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ def check_label_task(
         known: its task, and how that is known; None if it is not.
         task: the one that is to be applied.
         if_they_compete: what to do if the labels compete after all, for the message.
+
+    >>> check_label_task("model.fc", None, "multiclass")  # nothing is known, and nothing refused
     """
     if known is None or known[0] == task:
         return

@@ -47,11 +47,16 @@ _LEAST_ROWS = 200  # N, however many classes there are: every fold has some of t
 def move_for_goal(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> Fits:
     """Return fits for classes that occur as in training, moved to what a goal asks for.
 
+    It is the second half of every rule that adds a number per class; per_class.py is the first.
+
     Args:
         fits: of per_class.py, without each fold of the samples and on all.
         samples: what they were fitted on.
         goal: what they are to be good at.
         temperature: T, which calibrates the scores.
+
+    Raises:
+        LevelheadError: the goal has floors that no offsets meet.
     """
     # An offset more for all classes changes no prediction. So one class can stay as it is: the
     # background, or else the most frequent one.
@@ -109,6 +114,10 @@ def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> 
 class MixedTruth(Truth):
     """What each sample counts as: partly its own class, and partly what the model believes.
 
+    Of n samples, the labels weigh n / (n + BELIEF) and the calibrated probabilities the rest. With few
+    labels, a macro-F1 at 65 strengths is a saw whose lowest tooth is chance; belief smooths it. With many,
+    the labels have it all. Each method mixes what `Truth` returns with its expectation under the belief.
+
     Args:
         samples, per_class: as in `Truth`.
         belief: [N, K], the probabilities of a calibrated model, wherever they are.
@@ -156,7 +165,15 @@ def believe(fitted: Array, samples: Samples, temperature: float) -> Array:
 
 
 def leave_alone(fits: Fits, index: int) -> Fits:
-    """Return fits that leave one class as it is: what is added to all classes changes nothing."""
+    """Return fits that leave one class as it is: what is added to all classes changes nothing.
+
+    Offsets are only known up to a constant. With this one, the numbers can be read: how much each class is
+    raised beside the most frequent one.
+
+    Args:
+        fits: all of which are moved alike.
+        index: the class whose offset becomes 0.
+    """
 
     def less(adjustment: Adjustment) -> Adjustment:
         return replace(adjustment, offset=adjustment.offset - adjustment.offset[index])
@@ -168,9 +185,15 @@ def leave_alone(fits: Fits, index: int) -> Fits:
 def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
     """Raise the offsets of all fits until floors are met, with a margin for new samples.
 
+    Args:
+        fits: by the metric alone.
+        samples: on which the floors are to be met: of a fit without a fold, the samples it has seen.
+        goal: with its floors [K], NaN for none, and the certainty asked for.
+
     Raises:
         LevelheadError: no offsets meet the floors on all samples; it says which classes conflict.
     """
+    # On the host and in float64: what is decided here are single samples.
     logits = to_numpy(samples.scores).astype(np.float64)
     whole = _meet(logits, samples.labels, goal, fits.whole)
     if whole is None:

@@ -37,7 +37,9 @@ def fit_strength(
     reach: tuple[float, float],
     at: Callable[[float], Adjustment],
 ) -> Fits:
-    """Fit a rule whose predictions change along a direction.
+    """Fit a rule whose predictions change along a direction, without each fold and on all samples.
+
+    One walk over all samples serves every fit: who is predicted at a strength does not depend on the fold.
 
     Args:
         samples: N of K classes, in folds.
@@ -52,7 +54,16 @@ def fit_strength(
 
 
 def best_strengths(envelope: Envelope, samples: Samples, goal: Goal) -> tuple[list[float], float]:
-    """Return the strength that is best without each fold, and the one that is best on all."""
+    """Return the strength that is best without each fold, and the one that is best on all.
+
+    Args:
+        envelope: of all samples over the strengths to try.
+        samples: their labels and folds.
+        goal: what the strengths are to be best for.
+
+    Returns:
+        A strength for each of `samples.folds`, and that on all samples.
+    """
     # Tables on a grid of strengths; without a fold, they are all tables less those of the fold.
     strengths = choose_strengths(envelope, samples.classes)
     truth = Truth(samples, class_weights(samples, goal))
@@ -80,7 +91,12 @@ def best_strengths(envelope: Envelope, samples: Samples, goal: Goal) -> tuple[li
 def choose_strengths(envelope: Envelope, classes: int) -> np.ndarray:
     """Return strengths [G] at which predictions change, ascending, from the start of the range on.
 
-    All of them if the tables have room for that, else as many, evenly spaced among the changes.
+    All of them if the tables have room for that, else as many, evenly spaced among the changes: where
+    many predictions change, strengths are close.
+
+    Args:
+        envelope: with its changes.
+        classes: K, by which the tables grow.
     """
     most = int(np.clip(_MOST_NUMBERS // (FOLDS * classes), 64, MOST_STRENGTHS))
     changes = np.unique(envelope.gamma)
@@ -91,6 +107,9 @@ def choose_strengths(envelope: Envelope, classes: int) -> np.ndarray:
 
 class Truth:
     """What each sample counts as: certainly as its own class.
+
+    `tables_along` asks it for every number that goes into the tables. metric_offsets.py has another one, in
+    which a sample counts partly as what the model believes of it.
 
     Args:
         samples: whose labels are true.
@@ -125,6 +144,10 @@ def tables_along(
     envelope: Envelope, samples: Samples, goal: Goal, strengths: np.ndarray, truth: Truth
 ) -> Tables:
     """Return the tables of each fold from each strength on, [folds, G, K].
+
+    A change moves one sample from one class to another: a step up and a step down. All steps are put into
+    their cells by `bincount`, and running sums along the strengths make tables of them; the time is that
+    of the changes and the cells, whatever the number of strengths that a sample passes.
 
     Args:
         envelope: what is predicted at the start, and every change of it.
@@ -192,6 +215,10 @@ def losses_with_floors(tables: Tables, goal: Goal) -> np.ndarray:
     """Return the loss at each strength, [G]; where floors are missed, more than any, by how much.
 
     So the best strength meets all floors if one does, and otherwise comes nearest to them.
+
+    Args:
+        tables: [G, K].
+        goal: with its floors [K], NaN for none.
     """
     losses = goal.loss(tables)
     if goal.floors is None:

@@ -1,4 +1,9 @@
-"""Predictions to be judged: every sample as the model is, and by a fit that has not seen it."""
+"""Predictions to be judged: every sample as the model is, and by a fit that has not seen it.
+
+`predict_all` is step 3 of `tune`: scores [N, K] and `Fits` go in, `Outcomes` come out. The samples that were
+fitted on are in memory already. Where they are a part of very many, all N are read again, chunk by chunk, and
+only two classes of each sample are kept. Nothing is weighed or compared here: that is judge.py.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +37,9 @@ def predict_all(
         rows: which of the N these are; None if all.
         fits: without each fold, and on all of `samples`.
         reach: [N], how much of an offset arrives in each sample's scores; all of it if None.
+
+    Returns:
+        How often each (true, before, after) occurs among all N.
     """
     n = len(given.labels)
     which = _fit_of_samples(samples)
@@ -43,6 +51,7 @@ def predict_all(
         which[rows] = in_part
         chunks = read_chunks(given.logits, kind=given.read_as)
 
+    # By position: 0 is the fit on all, i + 1 the one without folds[i].
     adjustments = [fits.whole, *fits.without]
     if rows is None:
         # The scores of `samples` are smoothed already.
@@ -76,6 +85,8 @@ def _predict_by(
     reach: np.ndarray | None,
 ) -> np.ndarray:
     """Return what each row is predicted by the adjustment that it is for, [n].
+
+    Rows of one adjustment are taken together, so that there are at most four products of arrays.
 
     Args:
         adjustments: to choose from.

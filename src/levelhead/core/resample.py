@@ -1,4 +1,8 @@
-"""Resamples drawn with replacement, and checks of what they are asked for."""
+"""Resamples drawn with replacement, and checks of what they are asked for.
+
+A resample is not a list of rows but how often each row is in it, [N]: estimators weigh their samples by that, and
+no scores are copied. Only `priors.estimate_prior` draws them. The interval of a gain needs none (judge.py).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,12 @@ from ..support.errors import LevelheadError
 
 
 def check_replicates(bootstrap: int, level: float) -> None:
-    """Raise LevelheadError unless there can be so many replicates, and intervals of this level."""
+    """Raise LevelheadError unless there can be so many replicates, and intervals of this level.
+
+    Args:
+        bootstrap: a whole number, 0 for none. True is refused: it would be one replicate.
+        level: above 0 and below 1.
+    """
     if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
         raise LevelheadError(
             f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap"

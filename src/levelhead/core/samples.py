@@ -4,6 +4,10 @@ The road: `Given.of` checks scores, labels and counts against each other, and kn
 column is. `Given.part` says which rows a rule is fitted on: all, or of very many a part, drawn class by
 class. `Given.samples` reads these rows into memory, or leaves them on their GPU, and deals them into folds.
 Nobody checks again after that.
+
+A `Given` is everything there is, not read yet: its logits may be a memory-mapped file. `Samples` are what a rule
+sees: finite scores in float32 or better, labels that are positions, counts, folds. Rules know nothing of names,
+forms of counts, kinds of files or how many samples there were in all.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ class Samples:
     """Held-out samples, as a rule is fitted on them.
 
     Args:
-        scores: [N, K], logits or logarithms of probabilities, in memory or on a GPU.
+        scores: [N, K], logits or logarithms of probabilities, in memory or on a GPU, all finite.
         labels: [N].
         counts: [K], training samples of each class, or what stands in for them.
         fold: [N], from 0 to FOLDS - 1, dealt class by class.
@@ -79,13 +83,14 @@ class Samples:
     def toward(self, goal: Goal) -> np.ndarray:
         """Return what a calibrated model needs added for a goal, [K]: ``log(share_k / n_k)``.
 
-        Where classes are to be alike that is ``log(n_max / n_k)``: 0 for the most frequent class.
+        Where classes are to be alike that is ``log(n_max / n_k)``: 0 for the most frequent class. Bayes'
+        rule from the mix of the training to that of the goal, up to a constant.
         """
         needed = np.log(goal.shares(self.sizes) / self.counts)
         return needed - needed[np.argmax(self.counts)]
 
     def take(self, rows: np.ndarray) -> Samples:
-        """Return some of the samples, in their folds."""
+        """Return some of the samples, in their folds. Counts stay: they are of the training."""
         return replace(
             self, scores=self.scores[rows], labels=self.labels[rows], fold=self.fold[rows]
         )
@@ -166,7 +171,14 @@ class Given:
         return "logits"
 
     def part(self, rng: np.random.Generator) -> np.ndarray | None:
-        """Return rows that a rule is fitted on, ascending, drawn class by class; None for all."""
+        """Return rows that a rule is fitted on, ascending, drawn class by class; None for all.
+
+        A fit copies its scores a few times. Of more than 60 million numbers, about 20 million are drawn;
+        all samples still judge the choice (`predict_all`).
+
+        Args:
+            rng: draws them.
+        """
         classes = self.logits.shape[1]
         # What a GPU holds once, it holds a few times: there all samples are used.
         if are_on_gpu([self.logits]) or len(self.labels) * classes <= MOST_NUMBERS:
@@ -180,8 +192,11 @@ class Given:
         """Return samples to fit on, in memory or on their GPU, with folds dealt.
 
         Args:
-            rows: which of them, ascending; all if None.
+            rows: which of them, ascending, as `part` returned them; all if None.
             rng: deals the folds.
+
+        Raises:
+            LevelheadError: scores that are not finite, or that are not of the kind they were said to be.
         """
         labels = self.labels
         if rows is not None:
@@ -204,6 +219,16 @@ class Given:
 def deal(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Deal samples into folds, class by class, so that each has its share of every class, [N].
 
+    A random split would leave some folds without a sample of a rare class, and fits without a fold would
+    then know less of it than they should.
+
+    Args:
+        labels: [N].
+        rng: shuffles each class, and says at which fold it begins.
+
+    Returns:
+        [N] in uint8, from 0 to FOLDS - 1.
+
     >>> folds = deal(np.array([0, 0, 0, 1, 1, 1]), np.random.default_rng(0))
     >>> sorted(folds[:3].tolist()), sorted(folds[3:].tolist())
     ([0, 1, 2], [0, 1, 2])
@@ -222,6 +247,9 @@ def deal(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def draw_class_by_class(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """Return about n rows, ascending: of each class the same share, but all of a small one.
+
+    Of a million samples with a rare class of a hundred, a plain tenth would have ten of these left to fit
+    that class by; this has all hundred.
 
     Args:
         labels: [N].
@@ -258,7 +286,12 @@ def part_sizes(sizes: np.ndarray, n: int) -> np.ndarray:
 def _count_labels(labels: Array, classes: int) -> np.ndarray:
     """Return how many labels each class has; 1 for one without any, whose shift is the largest.
 
-    The labels are not checked yet: what is wrong with them, `check_samples` says in its turn.
+    The labels are not checked yet: what is wrong with them, `check_samples` says in its turn. So whatever
+    is no class is left out here, without a word.
+
+    Args:
+        labels: [N], if they are as they should be.
+        classes: K.
     """
     values = to_numpy(labels)
     if values.ndim != 1 or values.dtype.kind not in "iubf" or not len(values):
@@ -296,6 +329,7 @@ def _read(logits: Array, rows: np.ndarray | None, kind: Kind) -> Array:
         if len(chunks) > 1:
             return np.concatenate(chunks)
         return chunks[0]
+    # Chunk by chunk, the rows that fall into it.
     parts = []
     for first, chunk in read_chunks(logits, kind=kind):
         begin, end = np.searchsorted(rows, [first, first + len(chunk)])
@@ -304,7 +338,13 @@ def _read(logits: Array, rows: np.ndarray | None, kind: Kind) -> Array:
 
 
 def _finite_on_gpu(scores: Array) -> Array:
-    """Return a tensor [n, K] in float32 or better, in which -inf, a masked score, is the lowest number."""
+    """Return a tensor [n, K] in float32 or better, in which -inf, a masked score, is the lowest number.
+
+    What `read_chunks` does on the host, without copying the scores there.
+
+    Raises:
+        LevelheadError: NaN or +inf, with the first row that has one.
+    """
     if scores.element_size() <= 2:
         scores = scores.float()
     if bool(scores.isfinite().all()):

@@ -6,6 +6,9 @@ ask for, as if by `_HELD` samples of each class: with few samples, that shift is
 
 `tune_unlabelled` checks what it is given, then goes one of two roads: `_match_means` for offsets, by Newton's
 steps on that sum, or `_match_shares` for rules of one strength, by the exact path.
+
+It is weaker than `tune` in a way that no data here can show: predicted shares may be right while the wrong samples
+make them up. So nothing is judged, and one doubt is asked for: whether many classes are hardly ever predicted.
 """
 
 from __future__ import annotations
@@ -68,6 +71,13 @@ def tune_unlabelled(
         rule, names, kind: as in `tune`.
         level: of the interval of an estimated target.
 
+    Returns:
+        A `Tuned` that is chosen on "unlabelled", with the target that was matched.
+
+    Raises:
+        LevelheadError: a rule that needs labels (`scales`, `vector`), counts that a rule or an
+            estimate needs and are not given, or logits, names and a target that do not fit.
+
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=600)
     >>> logits = 3 * np.eye(3)[labels] + rng.normal(size=(600, 3)) + [2.0, 0.0, -1.0]
@@ -99,7 +109,7 @@ def tune_unlabelled(
     if kind == "probabilities":
         scores, smoothing = smooth_votes(scores)
 
-    # The shares that predictions are to have.
+    # The shares that predictions are to have: given, estimated from these very samples, or all alike.
     prior: PriorEstimate | None = None
     if isinstance(target, str):
         prior = _estimate(target, logits, n, names, read_as, level)
@@ -119,6 +129,7 @@ def tune_unlabelled(
     else:
         adjustment = Adjustment.adding(_match_means(scores, shares, n))
 
+    # What speaks against it, and what is known of where it comes from.
     predicted_shares = np.bincount(scores.argmax(axis=1), minlength=classes) / len(scores)
     doubt = doubt_unpredicted_classes(predicted_shares, shares, len(scores))
     known_counts: tuple[float, ...] = ()
@@ -146,6 +157,10 @@ def tune_unlabelled(
 def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
     """Return the offsets [K] at which the mean softmax is the target; that of the first class is 0.
 
+    By Newton's method with halved steps. The curvature ``diag(sum_i p_i) - sum_i p_i p_i'`` is singular, as a
+    constant added to all offsets changes nothing: a small hold makes one answer of many. Beyond 512
+    classes only its diagonal is used, which is an upper bound of it: more steps, but each costs N K.
+
     Args:
         scores: [N, K] in float64.
         target: [K], which sums to 1.
@@ -171,9 +186,11 @@ def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | No
         log_totals = top + np.log(np.exp(moved - top[:, None]).sum(axis=1))
         return float(log_totals.sum() - mass @ c + held * (c @ c) / 2)
 
+    # From no offsets beyond the start, downhill.
     c = np.zeros(classes)
     here = value(c)
     for _ in range(_STEPS):
+        # What the model predicts on average, against what it should; to a millionth of the samples.
         shares = np.exp(log_softmax(logs + c))
         expected = shares.sum(axis=0)
         gradient = expected - mass + held * c
@@ -204,6 +221,8 @@ def _match_shares(
 ) -> tuple[float, Adjustment]:
     """Return the strength at which predicted shares are nearest to those wanted, and what it does.
 
+    Nearest by half the sum of ``|share_k - wanted_k|``, over every strength at which a prediction changes.
+
     Args:
         rule: of one strength.
         scores: [N, K] in float64.
@@ -233,7 +252,18 @@ def _estimate(
     kind: Kind,
     level: float,
 ) -> PriorEstimate:
-    """Return how often classes occur among the samples, by EM; no labels calibrate it."""
+    """Return how often classes occur among the samples, by EM; no labels calibrate it.
+
+    The samples are those that are then matched to it: first their softmax, taken as calibrated for the
+    training, says which shares explain them best, then offsets bring the predictions there.
+
+    Args:
+        target: the word that asks for it; other text is a mistake.
+        logits: [N, K], the samples.
+        counts: [K], of the training, without which a softmax says nothing about shares.
+        names, level: as in `tune_unlabelled`.
+        kind: `probabilities`, or `logits`, which log-probabilities are read as.
+    """
     if target != "estimate":
         expected = "expected a share for each class, or 'estimate'"
         raise LevelheadError(f"{expected}, got {target!r}", parameter="target")
