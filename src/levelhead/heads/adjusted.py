@@ -1,4 +1,9 @@
-"""What was done to a model in memory, and the way back."""
+"""What was done to a model in memory, and the way back.
+
+`Adjusted` is what `adjust_` and `rescale_` return: numbers for a program, one line for a terminal,
+a table for a notebook, and `restore()`. It knows nothing of the model's library: the way back is a
+function that the place made before it changed anything (`InMemory.keep`).
+"""
 
 from __future__ import annotations
 
@@ -63,6 +68,10 @@ class Adjusted:
     def restore(self) -> None:
         """Give the layers their old values back, bit for bit.
 
+        The old values were kept; to divide by the scales again would round. Marks and notes of the
+        adjustment go, too, so that the head may be adjusted anew. Training of the head in between
+        is undone as well.
+
         Raises:
             LevelheadError: their parameters were replaced since, as by a new layer.
         """
@@ -79,6 +88,9 @@ class Adjusted:
 
         Args:
             ax: what to draw on; new Axes if None.
+
+        Raises:
+            LevelheadError: the counts are not known.
         """
         from ..show.plot import draw_norms
 
@@ -121,7 +133,7 @@ class Adjusted:
         return f"Adjusted({'; '.join([done, *layers, *self._remarks()])})"
 
     def _remarks(self) -> list[str]:
-        """Return what else a reader should know, in words."""
+        """Return what else a reader should know: of auxiliary heads, and what was not checked."""
         remarks = []
         if len(self.left_alone) == 1:
             remarks.append(f"{self.left_alone[0]} is run in training only and left as it is")

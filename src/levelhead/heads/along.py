@@ -46,10 +46,17 @@ class Along:
 def put_along(head: Head, adjustment: Adjustment, features: Array) -> tuple[Head, Along]:
     """Return an adjusted head without a bias, and how the offsets are in its weights.
 
+    Scales and offsets are as in `Adjustment.head`, but ``offset_k u`` goes into row k in place of
+    ``offset_k`` into its bias.
+
     Args:
         head: weight [K, d], without a bias.
         adjustment: what is done to each class.
         features: [N, d], what the head takes, of held-out samples.
+
+    Raises:
+        LevelheadError: the features do not fit the head, or reach so little of 1 in any direction
+            that most of an offset would be lost.
     """
     values = check_features(features, width=head.weight.shape[1])
     direction, reach = find_reach(values)
@@ -66,7 +73,8 @@ def put_along(head: Head, adjustment: Adjustment, features: Array) -> tuple[Head
 def _agreement(before: Head, after: Head, by: Adjustment, features: np.ndarray) -> float:
     """Return the share of samples that a head predicts as the offsets themselves would.
 
-    Of very many samples, some are enough.
+    Of very many samples, some are enough. That share says more to a user than mean and spread do:
+    the offsets arrive only about, but most predictions are not near a tie.
     """
     features = features[:: -(-len(features) // MOST_SAMPLES)]
     wanted = by.scores(features @ to_numpy(before.weight).astype(np.float64).T)

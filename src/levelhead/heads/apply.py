@@ -48,6 +48,13 @@ _COMPETE = Advice("task", "multiclass", "if the largest of them is taken")
 def check_fits(place: Place[Written], chosen: Chosen) -> Checked | None:
     """Check that what was chosen fits a head, and arrives in the logits.
 
+    Nothing of the head's weights is read for it, so that it can be asked before a training, and of
+    a file of any size.
+
+    Args:
+        place: where the head is.
+        chosen: what is to be done.
+
     Returns:
         How it is known to arrive; None if it is not known.
 
@@ -55,6 +62,7 @@ def check_fits(place: Place[Written], chosen: Chosen) -> Checked | None:
         LevelheadError: it does not fit: another task, other classes, one logit, several layers.
     """
     facts = place.facts
+    # A rule is for one class per sample; what was tuned says what it is for.
     task = "multiclass"
     if chosen.tuned is not None:
         task = chosen.tuned.task
@@ -118,6 +126,7 @@ def apply(
     class_counts = chosen.counts(
         counts, facts.sizes[0], facts.names, missing=missing, background=background
     )
+    # A second adjustment multiplies what was multiplied already, which is seldom meant.
     done_before = place.earlier()
     if done_before is not None and not again:
         raise LevelheadError(
@@ -139,6 +148,7 @@ def apply(
         flips, predictions = _count_flips(logits, facts, adjustment)
 
     # Everything is checked: it is written.
+    # Of two opposite rows, the larger logit stays the larger however they are scaled.
     only_scales = adjustment.multiplies and not adjustment.adds
     change = Change(
         rule=chosen.rule,
@@ -215,6 +225,13 @@ def adjust(
         features: [N, d], what the head takes, of held-out samples: a head without a bias then takes
             offsets into its weights, ``w_k + offset_k u``, with u the direction in which features
             are nearest to 1.
+
+    Returns:
+        A new head, of the same library, dtype and device; the one given is not changed.
+
+    Raises:
+        LevelheadError: it was tuned for other classes or another order of them, would multiply a
+            head of one logit, or needs counts that are not given.
 
     >>> from levelhead import rules
     >>> adjust(Head(np.eye(2)), rules.Rescale(0.5), [100, 25]).norms
@@ -309,8 +326,14 @@ def check_adjust(
 ) -> None:
     """Check what `adjust_` would, before training, reading no weight.
 
+    A callback that adjusts when training ends asks this when it begins: after hours is too late to
+    hear that the head is not found.
+
     Args:
         model, tuned, counts, layer: as in `adjust_`.
+
+    Raises:
+        LevelheadError: as `adjust_` would.
     """
     chosen = read_choice(tuned)
     place = _head_of(model, layer, None, chosen.classes(counts))

@@ -21,6 +21,9 @@ Example: TypeAlias = object
 # A single number of such a name next to a head multiplies its logits; cosine heads have one, and
 # normalize weights.
 LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
+# torchvision has fc, classifier, heads and, in detectors, cls_score; timm fc, head and classifier;
+# transformers classifier, score (of decoders), class_labels_classifier (of DETR) and out_proj,
+# inside of others.
 KNOWN_HEADS = (
     "fc", "classifier", "head", "heads", "score", "classification_head", "out_proj", "logits_proj", "last_linear",
     "linear", "classif", "cls_head", "fc_out", "output", "out", "logits", "class_labels_classifier",
@@ -31,7 +34,8 @@ SHORTCUT = re.compile(
     r"(downsample|shortcut|skip|residual)_?(conv|connection|proj|layers?|path|branch)?\d*",
     re.IGNORECASE,
 )
-# Layers that feed one output together, and are scaled together.
+# Layers that feed one output together, and are scaled together: DeiT and LeViT, distilled, give the
+# mean of both.
 HEAD_PAIRS = (
     ("head", "head_dist"), ("head", "dist_head"), ("heads", "heads_dist"),
     ("cls_classifier", "distillation_classifier"), ("classifier", "classifier_distill"),
@@ -47,7 +51,12 @@ NOT_ADDED = (
 
 
 class Candidates(Protocol):
-    """The linear layers of a model, by name, and what is known of their shapes."""
+    """The linear layers of a model, by name, and what is known of their shapes.
+
+    Names are paths with dots, "encoder.head.fc". `_Modules` (torch_find.py) answers for a module,
+    and the readers of state dicts and safetensors files for tensors; what one of them cannot know,
+    such as which layer runs when, it answers so that nothing is concluded from it.
+    """
 
     pairs: tuple[tuple[str, str], ...]  # names of layers that feed one output together
 
@@ -64,11 +73,19 @@ class Candidates(Protocol):
         ...
 
     def fits(self, block: str, classes: int | None) -> bool:
-        """Return whether a layer of the block may be a head of so many classes."""
+        """Return whether a layer of the block may be a head of so many classes.
+
+        Args:
+            block: a name of `KNOWN_HEADS`; it need not be there.
+            classes: K, or None if that is not known.
+        """
         ...
 
     def ends(self, block: str, classes: int | None) -> list[str]:
-        """Return the layers that may be a block's last."""
+        """Return the layers that may be a block's last.
+
+        A `classifier` is a linear layer in one library and a small network in another.
+        """
         ...
 
     def is_hidden(self, layer: str, head: Sequence[str], /) -> bool:
@@ -83,11 +100,16 @@ class Candidates(Protocol):
 def find_by_names(model: Candidates, classes: int | None) -> list[str]:
     """Return the layers under names that libraries give their heads.
 
-    There may be none, one, or a pair that feeds one output.
+    There may be none, one, or a pair that feeds one output. Pairs come first, since one layer of a
+    pair has a known name by itself, and half of a head would be adjusted.
 
     Args:
         model: its linear layers.
         classes: K, where it is known.
+
+    Returns:
+        Names of layers; an empty list where no block has a known name, and another way must be
+        gone.
 
     Raises:
         LevelheadError: several layers could be the head.
@@ -98,6 +120,7 @@ def find_by_names(model: Candidates, classes: int | None) -> list[str]:
             if all(len(end) == 1 for end in ends):
                 return check_no_rivals(model, [end[0] for end in ends])
 
+    # Every known name, and not the first that is there: `classifier` and `score` may both be.
     named: list[str] = []
     for block in KNOWN_HEADS:
         if model.fits(block, classes):
@@ -111,7 +134,11 @@ def find_by_names(model: Candidates, classes: int | None) -> list[str]:
 
 
 def check_no_rivals(model: Candidates, head: list[str]) -> list[str]:
-    """Return the same layers, if no other with as many rows could feed the output next to them."""
+    """Return the same layers, if no other with as many rows could feed the output next to them.
+
+    A second head of K outputs, as for distillation or deep supervision, would stay as it is, and an
+    output that is the mean of both would be adjusted by half.
+    """
     rivals = []
     for rows in dict.fromkeys(model.rows(layer) for layer in head):
         for layer in model.layers(rows):
@@ -124,6 +151,9 @@ def check_no_rivals(model: Candidates, head: list[str]) -> list[str]:
 
 def is_shortcut(layer: str) -> bool:
     """Return whether a layer leads past others, by its name: it is never a head.
+
+    Of a 1x1 convolution with K outputs in a residual block nothing else says so. The last two names
+    are looked at, without numbers, as blocks are often `downsample.0` and `downsample.1`.
 
     >>> is_shortcut("layer4.0.downsample.0"), is_shortcut("fc")
     (True, False)

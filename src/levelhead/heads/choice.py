@@ -1,4 +1,10 @@
-"""What to do to a head: what was tuned, or a rule at a strength of one's own."""
+"""What to do to a head: what was tuned, or a rule at a strength of one's own.
+
+`read_choice` makes a `Chosen` of whatever a caller may give: a `Tuned`, the path of its file, or a
+rule such as ``lh.rules.Rescale(0.5)``. From there on `apply` asks it the same questions (does it
+multiply, does it add, for how many classes, with which counts, and at last: by which numbers), and
+need not know which of the three it was.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,13 @@ from ..support.types import Missing
 
 
 class Chosen(NamedTuple):
-    """What to do to a head: what was tuned, or a rule at a strength of one's own."""
+    """What to do to a head: what was tuned, or a rule at a strength of one's own.
+
+    Args:
+        rule: of what was tuned, or with a strength.
+        tuned: the choice, whose numbers are taken as they are; None of a rule, which computes them
+            from counts and, of `tau`, from the head.
+    """
 
     rule: Rule  # of what was tuned, or with a strength
     tuned: Tuned | None = None
@@ -50,7 +62,11 @@ class Chosen(NamedTuple):
         return self.tuned.adjustment.adds
 
     def classes(self, counts: Counts | None) -> int | None:
-        """Return how many classes it is likely to be for."""
+        """Return how many classes it is likely to be for.
+
+        Of counts that is a guess: as many numbers may be labels. It settles only which layer is
+        looked for.
+        """
         if self.tuned is None:
             return likely_classes(counts)
         return self.tuned.classes
@@ -88,8 +104,17 @@ class Chosen(NamedTuple):
     def adjustment(self, heads: Sequence[Head], counts: np.ndarray | None) -> Adjustment:
         """Return what it does to each row of the heads, which feed one output.
 
+        Args:
+            heads: with their weights, for a rule that goes by norms; else any of as many rows will
+                do.
+            counts: [K], as `counts` returned them.
+
+        Returns:
+            [K] numbers, or [1] for a head of one logit.
+
         Raises:
-            LevelheadError: the rule goes by the rows' norms, and those of the heads differ.
+            LevelheadError: the rule goes by the rows' norms, and those of the heads differ; or it
+                has no strength.
         """
         if self.tuned is not None:
             return self.tuned.adjustment.for_rows(heads[0].classes)
@@ -102,7 +127,11 @@ class Chosen(NamedTuple):
 
 
 def read_choice(tuned: Tuned | Rule | str | Path) -> Chosen:
-    """Return what to do, from a `Tuned`, the file of one, or a rule."""
+    """Return what to do, from a `Tuned`, the file of one, or a rule.
+
+    Raises:
+        LevelheadError: it is none of these, or its file is damaged.
+    """
     if isinstance(tuned, Rule):
         return Chosen(tuned)
     if not isinstance(tuned, Tuned | str | Path):

@@ -5,6 +5,12 @@ torch is used only where the caller already has it.
 `collect` takes a batch, moves it to the model's device, runs the model on it (`batch_scores`, or a
 function of the caller's), and keeps what counts: logits [n, K], labels [n] and, if asked for, what
 the head took [n, d]. Of tokens or pixels, one row each is kept, without those that are ignored.
+
+    batch --_moved--> on the device --score_batch--> logits, labels --_as_samples--> K >= 2
+          --gather--> of all processes --_rows_of--> [n, K], [n], on the CPU
+
+Libraries agree neither on what a batch is nor on what a model returns; `batch_scores`, `_call` and
+`_logits_in` know the usual forms, and refuse others with the way out, which is `scores=`.
 """
 
 import inspect
@@ -35,7 +41,8 @@ BatchScores = Callable[[Any, Batch], tuple[Array, Array]]
 class Collected(tuple[Array, Array]):
     """Logits [N, K] and labels [N], as a pair.
 
-    Where they were asked for, `features` [N, d] are what the head takes; else None.
+    Where they were asked for, `features` [N, d] are what the head takes; else None. It is a tuple
+    of two, so that ``logits, labels = lh.collect(model, loader)`` holds whether or not they were.
     """
 
     features: Array | None
@@ -116,6 +123,8 @@ def collect(
     device = next((p.device for p in model.parameters()), None)
     total = len(loader) if hasattr(loader, "__len__") else 0  # type: ignore[arg-type]
     kept: list[_Rows] = []
+    # Without gradients, and not in inference mode: tensors made there could never be used in
+    # training.
     with evaluating(model), torch.no_grad():
         for done, batch in enumerate(loader, start=1):
             run = partial(score_batch, model, _moved(batch, device))
@@ -125,6 +134,7 @@ def collect(
             else:
                 scored, inputs = head_inputs.of(run)
             logits, labels = _as_samples(*scored)
+            # Each process has samples of its own; after this, each has those of all.
             if gather is not None:
                 logits = gather(logits)
                 labels = gather(labels)
@@ -148,7 +158,14 @@ def collect(
 def _rows_of(
     logits: "Tensor", labels: "Tensor", inputs: "Tensor | None", ignore_index: int
 ) -> _Rows:
-    """Return what is kept of a batch: positions as rows, without those that are ignored."""
+    """Return what is kept of a batch: positions as rows, without those that are ignored.
+
+    Args:
+        logits: [n, K], [n, tokens, K] or [n, K, pixels...].
+        labels: [n], or one for each position.
+        inputs: of the head, shaped as the logits are, with d in place of K; or None.
+        ignore_index: the label that is left out.
+    """
     import torch
 
     flat, flat_labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
@@ -163,6 +180,12 @@ def check_held_out(loader: object) -> None:
     """Refuse a loader of training data, as far as its sampler shows it.
 
     One that only shuffles may be of held-out samples: then it is a warning.
+
+    Args:
+        loader: of torch, or anything that has a `sampler`; of others nothing is known.
+
+    Raises:
+        LevelheadError: it draws with replacement, or shuffles and drops its last batch.
     """
     sampler = getattr(loader, "sampler", None)
     kind = type(sampler).__name__
@@ -186,7 +209,11 @@ def batch_scores(model: "nn.Module", batch: Batch) -> tuple[Array, Array]:
     """Return the logits and labels of one batch.
 
     Args:
+        model: any torch module.
         batch: (inputs, labels), (input, ..., labels), or a dict with labels.
+
+    Raises:
+        LevelheadError: the batch has no labels, or the model gives no logits.
     """
     # Batches of transformers have keys, but need not be a Mapping.
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
@@ -207,7 +234,8 @@ def batch_scores(model: "nn.Module", batch: Batch) -> tuple[Array, Array]:
 def _call(model: "nn.Module", inputs: Mapping[str, object]) -> object:
     """Call a model with named inputs.
 
-    A single one is passed by position where its name is not that of the model.
+    A single one is passed by position where its name is not that of the model: data sets call an
+    image `image` or `img`, networks call it `x`.
     """
     parameters = inspect.signature(model.forward).parameters
     unknown = sorted(set(inputs) - set(parameters))
@@ -223,7 +251,11 @@ def _call(model: "nn.Module", inputs: Mapping[str, object]) -> object:
 
 
 def _logits_in(output: object) -> Array:
-    """Return the logits within what a model returned."""
+    """Return the logits within what a model returned.
+
+    That is a tensor; the entry or attribute `logits`, as transformers has it; or the first of a
+    tuple.
+    """
     if isinstance(output, Mapping):
         logits = output.get("logits")
     else:
@@ -241,7 +273,10 @@ def _logits_in(output: object) -> Array:
 
 
 def _as_samples(logits: "Tensor", labels: Array) -> tuple["Tensor", "Tensor"]:
-    """Return logits of one column as two, and labels as a tensor next to them."""
+    """Return logits of one column as two, and labels as a tensor next to them.
+
+    (0, z) has the softmax that z has as a sigmoid, so that everything after this sees two classes.
+    """
     import torch
 
     labels = torch.as_tensor(labels, device=logits.device)
@@ -263,7 +298,8 @@ def _as_samples(logits: "Tensor", labels: Array) -> tuple["Tensor", "Tensor"]:
 def _moved(batch: Batch, device: "torch.device | None") -> Batch:
     """Return a batch with its tensors on the device.
 
-    What is not a tensor or a container of them stays as it is.
+    What is not a tensor or a container of them stays as it is. A batch of transformers has a `to`
+    of its own, and is asked to move itself.
     """
     if device is not None and hasattr(batch, "to") and (is_torch(batch) or hasattr(batch, "keys")):
         return batch.to(device)

@@ -1,4 +1,8 @@
-"""A torch model in evaluation or training mode for a while."""
+"""A torch model in evaluation or training mode for a while.
+
+``model.eval()`` and then ``model.train()`` would not do: modules that a user froze in evaluation
+mode would be trained from then on.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager

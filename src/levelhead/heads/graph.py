@@ -5,6 +5,12 @@ comes from: a `Linear` layer ends the walk, a node that may follow a head `Passe
 anything else is an error. `layers_behind` walks from there, and keeps what the graph does to the
 outputs of each layer: by a softmax or sigmoid, whether something bends them, where the axis of the
 classes goes.
+
+    x -> Dense(64) -> Relu -> Dense(10) -> Reshape -> Softmax -> output
+                              ^ Linear     ^ Passes   ^ Passes   the walk goes from right to left
+
+A graph may come from a file that somebody made to be walked forever: depth and number of layers
+have limits, a value is looked at once, and one that comes from itself is an error.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -26,6 +32,9 @@ Layer = TypeVar("Layer")  # what a layer is in its graph
 @dataclass(frozen=True)
 class Axes:
     """The axes of a value that comes from a head.
+
+    By these it is known whether a softmax is over the classes, and whether a reshape parts them.
+    What is not known is None, and never guessed.
 
     Args:
         classes: which has one entry per class, counted back from the last, -1; None if that axis
@@ -90,12 +99,20 @@ def layers_behind(
         look: says what a value comes from, or raises LevelheadError if no head can be there.
         known: what was found behind values so far, or why nothing was. It is added to: outputs of
             one model share it, so that a value come to on several ways is looked at once.
+
+    Returns:
+        The layers by key, with what is done to their outputs from there to the value.
+
+    Raises:
+        LevelheadError: something on the way is neither a linear layer nor may follow one.
     """
+    # Also a reason is known: a second way to a value fails as the first did.
     if value in known:
         before = known[value]
         if isinstance(before, LevelheadError):
             raise before
         return before
+    # Below Python's own limit, whose error would come from anywhere.
     if _depth > DEEPEST_WALK:
         raise LevelheadError("comes from too long a chain of nodes")
     known[value] = LevelheadError("comes from itself")  # until all that it comes from is known
@@ -123,9 +140,14 @@ def _layers_before(
     """Return the layers behind all values that a node takes.
 
     A layer that several of them come from is there once, with what is done on both ways.
+
+    Raises:
+        LevelheadError: the values have their classes along different axes, so that their sum mixes
+            them; or there are too many layers.
     """
     layers: dict[Key, Linear[Key, Layer]] = {}
     class_axes = set[int | None]()
+    # Each once: x + x has one source.
     for source in dict.fromkeys(step.sources):
         for key, layer in layers_behind(source, look, known, _depth=depth).items():
             if layer.axes is not None:
@@ -145,7 +167,10 @@ def _layers_before(
 
 
 def _passed(layer: Linear[Key, Layer], step: Passes) -> Linear[Key, Layer]:
-    """Return a layer with what a node does to its outputs."""
+    """Return a layer with what a node does to its outputs.
+
+    The name of what it does goes to the end, so that the last one is what the model returns.
+    """
     follows = layer.follows
     if step.follows:
         # Each once: a chain may be long.
@@ -187,6 +212,9 @@ def reshaped(
 ) -> Axes | None:
     """Return the axes behind a reshape; None if it is not known where the classes go.
 
+    Both layouts are followed: channels last, [N, H, W, K], where the classes stay behind all that
+    is joined or parted before them, and channels first, [N, K, H, W], where they stay second.
+
     Args:
         axes: before it.
         target: the new shape without the axis of samples; sizes that are not known are None or -1.
@@ -194,7 +222,8 @@ def reshaped(
         advice: what helps.
 
     Raises:
-        LevelheadError: it parts the outputs of the head into places with fewer classes each.
+        LevelheadError: it parts the outputs of the head into places with fewer classes each, as
+            detectors do: 60 outputs are 3 boxes of 20 classes.
 
     >>> reshaped(Axes(-1, 10, (None, 10)), [10, 1], "Reshape")
     Axes(classes=-2, size=10, shape=(None, 10, 1))

@@ -23,7 +23,8 @@ CLOSE = 1e-2  # of the largest logit: half precision rounds this much
 class HeadInputs:
     """Watches the head of a model.
 
-    It is found when the first logits say how many classes there are.
+    It is found when the first logits say how many classes there are; the first batch is run twice
+    for that.
 
     Args:
         model: any torch module.
@@ -40,12 +41,20 @@ class HeadInputs:
     ) -> tuple[tuple["Tensor", "Tensor"], "Tensor"]:
         """Run the model on a batch.
 
+        Args:
+            run: runs it; returns logits and labels.
+
         Returns:
             Logits and labels, and the features of these logits, [..., d] as they are.
+
+        Raises:
+            LevelheadError: the head ran more than once, or what it took cannot be matched with the
+                logits.
         """
         if self._head is None:
             logits, _ = run()
             self._head = self._find(logits)
+        # A hook sees what the head takes, wherever in the model it is called.
         calls: list[tuple[Tensor, Tensor]] = []
 
         def watch(_: "nn.Module", inputs: tuple["Tensor", ...], output: "Tensor") -> None:
@@ -85,12 +94,17 @@ def _rows_of_logits(
 ) -> "Tensor":
     """Return what the logits come from, [..., d].
 
-    That is the inputs, those at one position of each sample, or their mean.
+    That is the inputs, those at one position of each sample, or their mean. Which of them is told
+    by the head's outputs: the mean of linear outputs is the output of the mean, so that where the
+    one gives the logits, the other gives the features.
 
     Args:
         inputs, outputs: of the head.
         logits: of the model, [n, K] or, of tokens or pixels, as the head gives them.
         classes: K.
+
+    Raises:
+        LevelheadError: none of these gives the logits.
     """
     if inputs.ndim == 2 or outputs.shape == logits.shape:  # one for each, whatever follows
         return inputs

@@ -33,7 +33,11 @@ ModelLayer = TypeVar("ModelLayer")  # what a layer is in the library of the mode
 
 
 class _Mark(NamedTuple):
-    """What was done to a layer, and the layer as it was then."""
+    """What was done to a layer, and the layer as it was then.
+
+    A mark holds as long as the layer is as it was: while its version is the same nothing has to be
+    compared, and where the model was copied or loaded again the digests tell.
+    """
 
     done: str  # in words
     multiplied: bool  # whether its weights were changed, or only its bias
@@ -42,7 +46,11 @@ class _Mark(NamedTuple):
 
 
 class InMemory(Place[Adjusted], Generic[ModelLayer]):
-    """A model in memory and, once `find` found it, its head: a `Place`."""
+    """A model in memory and, once `find` found it, its head: a `Place`.
+
+    A library's place says how layers are found, read and written (the abstract methods); what
+    follows from that for every library, in which order it is done and how it is undone, is here.
+    """
 
     advice: Advice  # how to name the head
     layers: Mapping[str, ModelLayer]  # the head's, by path
@@ -53,7 +61,15 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
     def find_layers(
         self, layer: LayerChoice, example: Example, classes: int | None
     ) -> dict[str, ModelLayer]:
-        """Return the layers of the head by path."""
+        """Return the layers of the head by path.
+
+        Args:
+            layer, example: what the caller named or gave.
+            classes: K, where it is known.
+
+        Raises:
+            LevelheadError: none is found, or several could be it.
+        """
 
     @abstractmethod
     def why_not(self, module: ModelLayer) -> str | None:
@@ -79,11 +95,18 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
         """Keep the layers as they are; return the way back.
 
         Layers without a bias get one where their new heads have it.
+
+        Args:
+            heads: the new ones, one for each layer.
         """
 
     @abstractmethod
     def state(self, module: ModelLayer, *, weights: bool) -> tuple[Hashable, tuple[str, ...]]:
-        """Return the version and the digests of a layer's weights, or of its bias."""
+        """Return the version and the digests of a layer's weights, or of its bias.
+
+        A version is cheap and changes with the values; a digest is the sha256 of the values, the
+        first as they are, the others rounded to dtypes that the model may be saved in.
+        """
 
     def auxiliary(self) -> tuple[str, ...]:
         """Return the paths of heads that only training runs; they are never changed."""
@@ -107,6 +130,17 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
         """Find the head.
 
         Each of its layers must be one that can be changed in place without changing anything else.
+
+        Args:
+            layer: a path, a layer, or several; None to look for it.
+            example: an input of the model.
+            classes: K, where it is known.
+
+        Returns:
+            The layers by path; the place remembers them, for all that it is asked afterwards.
+
+        Raises:
+            LevelheadError: no head, several, or one that cannot be changed; the message says why.
         """
         self.layers = self.find_layers(layer, example, classes)
         self.example = example
@@ -119,7 +153,11 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
         return self.layers
 
     def likely_classes(self, size: int | None) -> int | None:
-        """Return the size as the number of classes if some layer has so many outputs."""
+        """Return the size as the number of classes if some layer has so many outputs.
+
+        Where none has, the counts were labels to be counted, or one logit stands for two classes,
+        and nothing is known.
+        """
         if size in self.sizes():
             return size
         return None
@@ -152,6 +190,7 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
             raise LevelheadError(f"{where} has a bias, but the head has none")
         if head.bias is not None and old.bias is None:
             raise LevelheadError(f"the head has a bias, but {where} has none")
+        # All is compared before the first number is written.
         want = list(old.weight.shape)
         got = list(head.weight.shape)
         if want != got:
@@ -173,6 +212,7 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
 
         It is the last mark on a layer, or note about the model, that tells of the layer as it is.
         """
+        # Notes stand before marks, as they may be of an earlier process.
         noted = []
         for note in self.notes():
             done = done_text(note["rule"], note.get("strength"))
@@ -194,7 +234,14 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
         return tuple(heads)
 
     def write(self, change: Change) -> Adjusted:
-        """Put the new head into its layers, mark them, note it with the model."""
+        """Put the new head into its layers, mark them, note it with the model.
+
+        Args:
+            change: what is done, computed and checked.
+
+        Returns:
+            What was done, with the way back: values first, then marks and notes.
+        """
         self._warn_of(change)
         # The way back is kept first, and undone in the same order.
         undo = [self.keep(change.after)]
@@ -232,7 +279,11 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
             warn(f"{rounding} {flips}; {instead}", PrecisionWarning)
 
     def _mark(self, path: str, module: ModelLayer, change: Change) -> list[Callable[[], None]]:
-        """Mark a layer that was changed, and note it with the model; return the ways back."""
+        """Mark a layer that was changed, and note it with the model; return the ways back.
+
+        The mark is for this process and copies of the layer; the note goes where the model is
+        saved.
+        """
         version, digests = self.state(module, weights=change.changes_weights)
         done = done_text(change.rule.name, change.strength)
         mark = _Mark(done, change.changes_weights, version, digests)

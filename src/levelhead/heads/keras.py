@@ -1,6 +1,10 @@
 """Heads in Keras 3 models, on any backend: kernels [d, K] of `Dense` and 1x1 convolutions.
 
 `KerasModel` is the place of such a head; keras_find.py tells which layer it is.
+
+Keras keeps a kernel with the classes last, where torch and `Head` have them first: it is transposed
+when it is read and when it is written. Values go through numpy, so that nothing here knows whether
+JAX, TensorFlow or torch is below.
 """
 
 from __future__ import annotations
@@ -53,6 +57,9 @@ def read(
             to read.
         example: an input of the model, to find the head of a subclassed model by what it does.
         classes: K, where it is known.
+
+    Raises:
+        LevelheadError: no head is found, or it could not be written back.
     """
     return KerasModel(model).read(layer=layer, example=example, classes=classes)
 
@@ -65,12 +72,19 @@ def write(
     Args:
         model, layer, example: as in `read`.
         head: weight [K, d], and a bias exactly if the layer has one.
+
+    Raises:
+        LevelheadError: the head is of another shape, or not finite.
     """
     KerasModel(model).replace(head, layer=layer, example=example)
 
 
 class KerasModel(InMemory[KerasLayer]):
-    """A Keras model whose head can be read and changed in place."""
+    """A Keras model whose head can be read and changed in place.
+
+    Args:
+        model: a model or layer of Keras 3; Keras 2 has other variables, and is refused.
+    """
 
     advice = NAME_LAYER
 
@@ -95,7 +109,8 @@ class KerasModel(InMemory[KerasLayer]):
     def why_not(self, module: KerasLayer) -> str | None:
         """Return why a layer cannot be changed, or None.
 
-        Scaling a column of its kernel must scale that output and nothing else.
+        Scaling a column of its kernel must scale that output and nothing else. A subclass with a
+        `call` of its own is refused; those of torch are tried on random features (torch_plain.py).
         """
         if not module.built:
             return "it is not built yet; run the model once"
@@ -111,6 +126,7 @@ class KerasModel(InMemory[KerasLayer]):
             return f"its activation is {activation}; expected one of {', '.join(KERAS_ACTIVATIONS)}"
         if getattr(module, "groups", 1) != 1:
             return "it is a grouped convolution"
+        # Each layer's own variables, not those of layers inside it, which are asked by themselves.
         variables = {id(variable) for variable in module.weights}
         for other in self.model._flatten_layers(include_self=False, recursive=True):
             direct = [*other._trainable_variables, *other._non_trainable_variables]
@@ -163,7 +179,11 @@ class KerasModel(InMemory[KerasLayer]):
         return digest, (digest,)
 
     def check_output(self, *, adds: bool) -> Checked | None:
-        """Return how it is known that a change arrives in the logits: by the graph or the example."""
+        """Return how it is known that a change arrives in the logits: by the graph or the example.
+
+        A graph tells only where the head was found by it; a layer that the caller named may be
+        anywhere.
+        """
         has_graph = bool(getattr(self.model, "outputs", None))
         if adds and self.example is not None and not has_graph:
             self._check_adds()
@@ -174,7 +194,10 @@ class KerasModel(InMemory[KerasLayer]):
         return None
 
     def _check_adds(self) -> None:
-        """Check on the example that what is added to a bias is added to the outputs."""
+        """Check on the example that what is added to a bias is added to the outputs.
+
+        The summands are of either sign in turn, so that what cuts off or shifts them all is seen.
+        """
         for layer in self.layers.values():
             if layer.bias is None:
                 continue
@@ -190,6 +213,7 @@ class KerasModel(InMemory[KerasLayer]):
         raise LevelheadError(f"{needs}: {reason}; {instead}", advice=advice)
 
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
+        # Copies on the host, through which restoring is an assignment on any backend.
         undo = []
         for layer in self.layers.values():
             for variable in variables_of(layer):

@@ -4,6 +4,9 @@ A functional model has a graph, and the head is what the walk from its output ba
 (keras_graph.py): `_node_of` says what a tensor comes from. A subclassed model has none: there the
 caller names the head or gives an example, on which `moves_outputs` tries each layer, or only one
 layer fits.
+
+Keras keeps of each tensor of a graph where it comes from, `_keras_history`: (layer, which call of
+it, which of its outputs). These are the values of the walk.
 """
 
 from __future__ import annotations
@@ -42,6 +45,13 @@ def find_keras_head(
             None if it is to be found.
         example: an input, for a model without a graph.
         classes: K, where it is known.
+
+    Returns:
+        The layers by name, with what is known to follow them: by the graph all of it, else only
+        their own activations.
+
+    Raises:
+        LevelheadError: there is none, more than one, or it is not certain; the message lists them.
     """
     if layer is None and getattr(model, "outputs", None):
         return _head_by_graph(model, classes)
@@ -105,7 +115,15 @@ def _named_layers(layers: Sequence[KerasLayer], layer: LayerChoice) -> list[Kera
 def _proved_layer(
     model: KerasLayer, example: Example, candidates: Sequence[KerasLayer]
 ) -> KerasLayer:
-    """Return the one layer whose columns are the model's logits, as an example shows."""
+    """Return the one layer whose columns are the model's logits, as an example shows.
+
+    Args:
+        model, example: to run.
+        candidates: linear layers that may be the head.
+
+    Raises:
+        LevelheadError: none of them is, or several are.
+    """
     proved = [each for each in candidates if moves_outputs(model, example, each)]
     if len(proved) != 1:
         many = "more than one layer's" if proved else "no layer's"
@@ -178,6 +196,8 @@ def _node_of(model: KerasLayer, history: tuple[KerasLayer, int, int]) -> KerasNo
         wrapped = layer.layer
     units = keras_units(wrapped)
     kind = _kind(wrapped)
+    # A call of the user's own may do anything; in TimeDistributed, axes are known only of layers
+    # that keep them all.
     own_call = not getattr(type(wrapped).call, "__module__", "").startswith("keras.src.")
     if units is None and (own_call or (wrapped is not layer and kind not in KERAS_POINTWISE)):
         kind = ""  # it may do anything
@@ -213,6 +233,9 @@ def _node_of(model: KerasLayer, history: tuple[KerasLayer, int, int]) -> KerasNo
 def _calls(model: KerasLayer, layer: KerasLayer, counted: dict[int, int]) -> int:
     """Return how often a model's graph applies a layer, with the models inside it.
 
+    A layer that is applied twice, as in a siamese network, feeds two places: changing it would
+    change both.
+
     Args:
         model, layer: of Keras.
         counted: the answers for models that were looked at already, by id; it is added to.
@@ -236,13 +259,17 @@ def moves_outputs(
 ) -> bool:
     """Return whether the model's outputs follow a change of a layer, as they do if it is the head.
 
-    The layer gets random weights and a linear activation for it, but no variable is changed.
+    The layer gets random weights and a linear activation for it, but no variable is changed. Random
+    ones, since a head may be all zeros before training, and scaled zeros prove nothing.
 
     Args:
         model, example: a model and an input to run it on.
         layer: one of its linear layers, with K outputs.
         offsets: [K], added to its bias, which must add the same to the outputs. Without them each
             column is scaled, which must scale its output.
+
+    Raises:
+        LevelheadError: the model fails on the example.
     """
     units = keras_units(layer) or 0
     scale = np.ones(1)
@@ -261,6 +288,7 @@ def moves_outputs(
     kernel, *bias = drawn
     changed = [kernel * scale, *(values * scale + added for values in bias)]
 
+    # A softmax of the layer's own would hide the logits; it is put back whatever happens.
     activation = layer.activation
     layer.activation = keras_library().activations.linear
     try:

@@ -2,6 +2,11 @@
 
 Either says what a value comes from as a `KerasNode`; `find_keras_heads` walks from the outputs back
 (graph.py) over the layers that may follow a head.
+
+keras_find.py makes nodes of a model in memory, and files/keras_config.py those of the config that a
+saved model has. `_look` turns a node into a step of the walk; `_moved` and its helpers follow the
+axis of the classes through reshapes, permutations and poolings, since a softmax over any other
+axis, or a pooling of the classes, means that this is no head.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -58,7 +63,10 @@ class KerasNode(Generic[Key, Layer]):
 
     @property
     def channels(self) -> int:
-        """Which axis has the channels of a layer such as Conv2D, counted back from the last, -1."""
+        """Which axis has the channels of a layer such as Conv2D, counted back from the last, -1.
+
+        Conv2D and its like end in a digit, the number of axes of pixels.
+        """
         if self.settings.get("data_format") == "channels_first":
             return -1 - int(self.kind[-2])
         return -1
@@ -77,6 +85,10 @@ def find_keras_heads(
         node_of: says what a value comes from.
         classes: K, where it is known: then only heads with so many outputs may be meant.
         advice: how to name the head.
+
+    Returns:
+        The heads with K outputs, and all heads. One that fits is the head; several, or none, are
+        for the caller to refuse, with all of them in the message.
 
     Raises:
         LevelheadError: an output may be meant that comes from no head.
@@ -119,7 +131,13 @@ def _head_of(layers: Mapping[Key, Linear[Key, KerasNode[Key, Layer]]]) -> GraphH
 def _look(
     node_of: Callable[[GraphValue], KerasNode[Key, Layer]], advice: Advice, value: GraphValue
 ) -> Linear[Key, KerasNode[Key, Layer]] | Passes:
-    """Return what a value comes from, for the walk; raise if no head can be there."""
+    """Return what a value comes from, for the walk; raise if no head can be there.
+
+    Args:
+        node_of: says what a value comes from.
+        advice: how to name the head, for messages.
+        value: as the graph names it.
+    """
     node = node_of(value)
     if node.units is not None:
         return _linear(node, node.units, advice)
@@ -150,6 +168,10 @@ def _linear(
     """Return a Dense layer or 1x1 convolution as the end of the walk.
 
     It has the axes of its outputs, as far as they are known.
+
+    Raises:
+        LevelheadError: the model applies it more than once, or its own softmax is over another
+            axis.
     """
     if node.calls > 1:
         applied = f"{node.name} is applied {node.calls} times in the model"
@@ -171,6 +193,15 @@ def _moved(node: KerasNode[Key, Layer], activation: str, advice: Advice, axes: A
     """Return where a layer that may follow a head puts the axis of the classes.
 
     None if that is not known.
+
+    Args:
+        node: of the layer.
+        activation: that it applies, or "linear".
+        advice: how to name the head, for messages.
+        axes: of what it takes.
+
+    Raises:
+        LevelheadError: it mixes the classes, or parts them.
     """
     axes = replace(axes, shape=node.shape or axes.shape)
     _check_softmax(node, activation, axes)
@@ -222,7 +253,11 @@ def _flattened(axes: Axes, classes: int) -> Axes | None:
 
 
 def _check_softmax(node: KerasNode[Key, Layer], activation: str, axes: Axes) -> None:
-    """Raise if a softmax is known to be over another axis than that of the classes."""
+    """Raise if a softmax is known to be over another axis than that of the classes.
+
+    Keras counts axes from the first or back from the last. Where it is not known how many there
+    are, the two cannot be compared, and such a softmax is let pass.
+    """
     if activation not in ("softmax", "log_softmax"):
         return
     axis = -1

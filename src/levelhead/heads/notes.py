@@ -26,9 +26,8 @@ from ..support.regular_file import bytes_at
 from ..support.text import parse_json
 
 Note: TypeAlias = Mapping[str, Any]  # as JSON holds it
-LibraryModel: TypeAlias = (
-    Any  # a model of transformers or PEFT, or any other: its config is asked for by getattr
-)
+# A model of transformers or PEFT, or any other: its config is asked for by getattr.
+LibraryModel: TypeAlias = Any
 NOTE_KEY = "levelhead"  # of a config, and so of config.json
 # PEFT warns of what its config does not know, but of a version "0.21.2@levelhead:{...}" it reads
 # what precedes the @.
@@ -41,6 +40,8 @@ NOTE = {
     f"levelhead.{field}": field
     for field in (*TEXTS, "strength", "counts", "head", "scale", "offset", "along", "before")
 }
+# The adapter in the path of a head that PEFT copied, as
+# base_model.model.score.modules_to_save.NAME.
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 
@@ -60,6 +61,10 @@ def note_entries(note: Note) -> dict[str, str]:
 
 def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
     """Return the note among a file's metadata, or None if there is none.
+
+    Args:
+        entries: the metadata; others than ours are passed over.
+        file: for the message.
 
     Raises:
         LevelheadError: there is one, and it is damaged.
@@ -98,7 +103,8 @@ def _json(text: str | bytes) -> object:
 def check_note(note: object, file: Path) -> dict[str, Any]:
     """Return the note if an adjustment of a file can have written it.
 
-    Others may write into its metadata too.
+    Others may write into its metadata too. A damaged note is refused, not ignored: without it a
+    second adjustment would multiply what was multiplied already.
 
     Raises:
         LevelheadError: it is damaged.
@@ -119,7 +125,8 @@ def is_note(note: object) -> TypeGuard[Note]:
 def _says_what_was_done(note: object) -> TypeGuard[Note]:
     """Return whether something has the entries of a note.
 
-    These are version, rule, strength, head, scale and offset.
+    These are version, rule, strength, head, scale and offset. Scales must be positive and
+    everything finite, since `undo` may have to divide by them.
     """
     if not isinstance(note, Mapping):
         return False
@@ -169,6 +176,9 @@ def note_in_version(version: object) -> object:
     """Return what is noted behind the version in an adapter's config, or None.
 
     `is_note` tells whether it is a note.
+
+    >>> note_in_version('0.18.0@levelhead:{"rule": "shift"}'), note_in_version("0.18.0")
+    ({'rule': 'shift'}, None)
     """
     if isinstance(version, str):
         return _json(version.partition(IN_VERSION)[2])
@@ -178,11 +188,19 @@ def note_in_version(version: object) -> object:
 def leave_note(model: LibraryModel, note: Note) -> Callable[[], None]:
     """Write a note into the config that `save_pretrained` saves with a model or an adapter.
 
+    A config of transformers takes any attribute and writes it into config.json. A model of another
+    library has none, and nothing is written.
+
+    Args:
+        model: in memory.
+        note: what was done; its `head` has the paths of the layers.
+
     Returns:
         The way back.
     """
     back: list[Callable[[], None]] = []
     config = getattr(model, "config", None)
+    # A config of transformers. What other models call so may be a dict, and is left alone.
     if callable(getattr(config, "to_json_string", None)):
         back.append(partial(_put, config, getattr(config, NOTE_KEY, None)))
         _put(config, dict(note))
@@ -200,7 +218,10 @@ def leave_note(model: LibraryModel, note: Note) -> Callable[[], None]:
 
 
 def extend_note(model: LibraryModel, facts: Note) -> None:
-    """Add facts, as JSON can hold them, to the note in a model's config, if there is one."""
+    """Add facts, as JSON can hold them, to the note in a model's config, if there is one.
+
+    `AdjustCallback` adds the evidence of a choice, so that a saved model says why it was adjusted.
+    """
     notes = notes_in_configs(model)
     if notes:
         leave_note(model, {**notes[0], **facts})
@@ -240,7 +261,8 @@ def notes_in_files(
     Each has the sha256 of the head in its file.
 
     `levelhead adjust` leaves its note in the file alone; transformers does not keep it when it
-    loads the model, but remembers the folder.
+    loads the model, but remembers the folder. The sha256 tells whether the head in memory is still
+    the one in the file: after training it is not, and the note says nothing of it.
 
     Args:
         model: of transformers; others have no folder.
@@ -255,6 +277,7 @@ def notes_in_files(
             note = note_from(header.metadata, file)
             if note is None:
                 continue
+            # What was changed is what is compared.
             part = "weight" if multiplied(note) else "bias"
             tensor = header.tensors[f"{note['head'][0]}.{part}"]
             data = bytes_at(file, tensor.offset, ITEM_BYTES[tensor.dtype] * prod(tensor.shape))

@@ -75,7 +75,14 @@ class Change:
             yield from doubts_of_head(Head(norms[:, None]), self.counts)
 
     def note(self, layers: Sequence[str]) -> dict[str, object]:
-        """Return what is noted of it, in a model or a file, as JSON can hold it."""
+        """Return what is noted of it, in a model or a file, as JSON can hold it.
+
+        `undo` and a second adjustment go by it, so that it has the numbers themselves and not only
+        the rule.
+
+        Args:
+            layers: the names of the head's layers.
+        """
         note: dict[str, object] = {"version": __version__, "rule": self.rule.name}
         if self.strength is not None:
             note["strength"] = self.strength
@@ -93,7 +100,10 @@ Written = TypeVar("Written", covariant=True)  # what `write` returns: what was d
 
 
 class Facts(NamedTuple):
-    """What is known of a head before its weights are read."""
+    """What is known of a head before its weights are read.
+
+    Enough to refuse what does not fit, also of a model that is larger than the memory.
+    """
 
     keys: tuple[str, ...]  # the names of its layers; more than one if they feed one output
     where: str  # its name in messages
@@ -110,7 +120,10 @@ class Place(ABC, Generic[Written]):
 
     `apply` asks in this order: what is known of the head (`facts`), whether a change would arrive
     in the logits, what was done to it before, for the head itself, and, with everything checked, to
-    write the new one.
+    write the new one. `write` alone changes anything, and does so wholly or not at all.
+
+    A new kind of place, as for a library or a file format, is a class with these methods; no check
+    of `apply` is written again for it.
     """
 
     @cached_property
@@ -130,6 +143,10 @@ class Place(ABC, Generic[Written]):
     def check_output(self, *, adds: bool) -> Checked | None:
         """Return how it is known that a change arrives in the logits, or None.
 
+        Args:
+            adds: whether something is added to biases, too: what keeps factors may not keep
+                summands.
+
         Raises:
             LevelheadError: it is known not to.
         """
@@ -140,7 +157,12 @@ class Place(ABC, Generic[Written]):
 
     @abstractmethod
     def heads(self, rule: Rule) -> tuple[Head, ...]:
-        """Read the head, one for each layer; of a large one, only what the rule needs."""
+        """Read the head, one for each layer; of a large one, only what the rule needs.
+
+        Args:
+            rule: which may need weights (`tau` goes by their norms) or only know how many rows
+                there are.
+        """
 
     @abstractmethod
     def write(self, change: Change) -> Written:

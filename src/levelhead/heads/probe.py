@@ -3,6 +3,10 @@
 `probes_of` runs the model once and makes a `Probe` of each of its outputs with K columns. A probe
 then puts random weights into a layer by `functional_call`, which leaves the model as it is, changes
 their rows, and compares the logits: in a head, scaling row i scales logit i and nothing else.
+
+That is a proof by example, and needs nothing but a model that runs: no names, no graph. `scales` is
+the test of a head, `adds` that a bias would arrive, `moves` and `moves_own_logits` tell which
+layers feed an output together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +34,12 @@ def probes_of(
         example: an input to run it on.
         classes: K, where it is known. Else the columns of the model's first output are taken for
             it, and so they are if no output has K columns.
+
+    Raises:
+        LevelheadError: the model fails on the example, gives no tensor of floats, gives another
+            result the second time, or is sharded or quantized.
     """
+    # A dict is arguments by name, a tuple or list several by place, anything else one.
     args: tuple[object, ...] = ()
     kwargs: dict[str, object] = {}
     if isinstance(example, Mapping):
@@ -90,7 +99,10 @@ class Probe:
         return bool(before.any()) and self._close(layers, after, expected, before)
 
     def adds(self, layers: Mapping[str, nn.Module]) -> bool:
-        """Return whether what is added to the outputs of these layers is added to the logits."""
+        """Return whether what is added to the outputs of these layers is added to the logits.
+
+        By a hook, and not by a bias, since a layer that has none may get one later.
+        """
         weights = self._random_weights(layers)
         if weights is None:
             return False
@@ -156,7 +168,8 @@ class Probe:
     def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
         """Return other parameters for the layers, by path.
 
-        None if one of them does not have K rows of its own.
+        None if one of them does not have K rows of its own. They are scaled by the width, so that
+        logits are about as large as features.
         """
         generator = torch.Generator().manual_seed(1)
         weights = {}
@@ -180,7 +193,12 @@ def _outputs(
     """Return the outputs that could be logits, by name, classes last, on the host.
 
     Args:
+        model: to run, in evaluation mode and without gradients.
         weights: what the model is run with in place of its own, by path.
+        args, kwargs: the example.
+
+    Raises:
+        LevelheadError: the model fails, or gives no tensor of floats.
     """
     # Torchvision's R-CNNs return what is left of their boxes in the end: here are the logits.
     boxes: list[object] = []

@@ -88,6 +88,7 @@ def write(estimator: Classifier, head: Head) -> None:
         raise LevelheadError(
             f"expected a bias [{new.classes}]: {_kind(model)} has an intercept, the head has none"
         )
+    # LogisticRegression and LinearSVC have them column by column, SGDClassifier row by row.
     order = "F" if np.isfortran(model.coef_) else "C"
     model.coef_ = np.array(new.weight, dtype=model.coef_.dtype, order=order)
     if new.bias is not None:
@@ -134,7 +135,8 @@ def innermost(estimator: Classifier) -> Classifier:
 def _bias(model: Classifier) -> np.ndarray | None:
     """Return the bias, or None if no intercept was fitted.
 
-    Some models then keep a scalar 0.0, others K zeros.
+    Some models then keep a scalar 0.0, others K zeros. `write` gives such a model an intercept,
+    which its predictions use whether or not it was fitted.
     """
     intercept = np.asarray(getattr(model, "intercept_", 0.0))
     if intercept.ndim == 1 and (getattr(model, "fit_intercept", True) or intercept.any()):

@@ -4,6 +4,11 @@
 random numbers in the place of the head's outputs [N, K], runs these nodes once on them and once on
 changed ones, and compares: do the logits change as the outputs did? A softmax on the way is left
 out, since it turns logits into probabilities; what needs an input of the model is not known.
+
+    backbone(x) -> features -> head -> [ / temperature -> softmax ] -> output
+                               random numbers from here, on through the nodes in brackets
+
+The answers are True, False and None, not known: only False is an error (torch_proof.py).
 """
 
 import operator
@@ -32,7 +37,17 @@ class NotKnown(Exception):
 
 
 def tail_of(model: nn.Module, layers: Mapping[str, nn.Module]) -> "Tail | None":
-    """Return what follows the layers of a head in the model's forward; None if it is not traced."""
+    """Return what follows the layers of a head in the model's forward; None if it is not traced.
+
+    Args:
+        model: not wrapped.
+        layers: of the head, by path.
+
+    Returns:
+        None where a weight is sharded, quantized or on the meta device; where the forward cannot be
+        traced; and where it uses a layer's weight by itself, beside running the layer.
+    """
+    # Random outputs are made like the weight, so that it must be a plain one, with numbers.
     for path, layer in layers.items():
         weight = layer._parameters.get("weight")
         if type(weight) is not nn.Parameter or type(weight.data) is not Tensor or weight.is_meta:
@@ -48,11 +63,16 @@ def tail_of(model: nn.Module, layers: Mapping[str, nn.Module]) -> "Tail | None":
 
 
 def _outputs_of(graph: fx.Graph) -> list[fx.Node]:
-    """Return the nodes that a model returns: the one called logits, or all that may be them."""
+    """Return the nodes that a model returns: the one called logits, or all that may be them.
+
+    Args:
+        graph: of the whole forward, whose last node is what it returns: nested tuples and dicts.
+    """
     (output,) = (node for node in graph.nodes if node.op == "output")
     returned = output.args[0]
     if isinstance(returned, Mapping) and isinstance(returned.get("logits"), fx.Node):
         return [returned["logits"]]
+    # `map_arg` goes through nested tuples and dicts; each node is looked at once.
     nodes: list[fx.Node] = []
     map_arg(returned, lambda node: nodes.append(node))
     return list(dict.fromkeys(nodes))
@@ -130,6 +150,7 @@ class Tail:
 
         None if that is not known.
         """
+        # -2 and 3, beside outputs of a spread of 3: a ReLU or a clamp on the way would be seen.
         offsets = 5.0 * (torch.arange(self._classes) % 2) - 2.0
         return self._arrives(_Change(torch.add, offsets))
 
@@ -138,6 +159,12 @@ class Tail:
 
         The first shape on which the rest of the model runs decides. Where a softmax was left out
         and its results are worked on, an output that changes in another way proves nothing.
+
+        Args:
+            change: that is made to the head's outputs, and looked for in the model's.
+
+        Returns:
+            None if the rest runs on no shape, or has no output of K columns.
         """
         for sizes in self._likely_sizes():
             try:
@@ -168,7 +195,12 @@ class Tail:
         return [(), (several[0],)]
 
     def _run(self, sizes: tuple[int, ...], change: _Change) -> _Seen:
-        """Run what follows twice: on random outputs of the head, and on those after a change."""
+        """Run what follows twice: on random outputs of the head, and on those after a change.
+
+        Args:
+            sizes: of the axes beside samples and classes.
+            change: of each class's number.
+        """
         # As many samples as classes would hide which axis has the classes.
         samples = 3 if self._classes == 2 else 2
         generator = torch.Generator().manual_seed(3)
@@ -216,6 +248,9 @@ class Tail:
 class _Run:
     """Computes nodes of a traced model that follow its head.
 
+    Like `fx.Interpreter`, but from the outputs back: only what an output needs is computed, so that
+    an input that nothing behind the head uses need not be there.
+
     Args:
         model: whose forward was traced.
         after: the nodes that follow the head.
@@ -226,9 +261,8 @@ class _Run:
         self.model = model
         self.after = after
         self.input_shape = input_shape
-        self.softmaxes: set[fx.Node] = (
-            set()
-        )  # nodes that were left out, and all that depend on them
+        # Softmaxes that were left out, and all nodes that depend on them.
+        self.softmaxes: set[fx.Node] = set()
         self.past_softmax = False  # whether such a result was worked on
 
     def value(self, node: fx.Node, values: dict[fx.Node, NodeValue]) -> NodeValue:
@@ -251,6 +285,8 @@ class _Run:
         if node not in self.after and self._is_shape(node):
             return self._shape(node)
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: self.value(each, values))
+        # What depends on a softmax that was left out is worked on as logits, which the model never
+        # does.
         if self.softmaxes & set(node.all_input_nodes):
             self.past_softmax = True
             self.softmaxes.add(node)

@@ -3,6 +3,9 @@
 `TorchModel` is the place of such a head. torch_find.py tells which layer it is, torch_plain.py
 whether its numbers can be changed, torch_proof.py whether a change arrives in the logits, and
 torch_shards.py reads and writes parameters of which each process holds a part.
+
+Values are copied into the parameters that are there: to replace a parameter would leave an
+optimizer, DDP and FSDP with the old one.
 """
 
 from __future__ import annotations
@@ -48,6 +51,13 @@ def read(
     Args:
         model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
 
+    Returns:
+        A head on the model's device, whole in every process if it is sharded.
+
+    Raises:
+        LevelheadError: as `find_head` does; several layers feed one output; or the layer is no
+            plain ``W x + b`` whose numbers could be written back.
+
     >>> read(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))).weight.shape
     torch.Size([3, 8])
     """
@@ -64,6 +74,9 @@ def write(
     Args:
         model, layer, example: as in `find_head`.
         head: weight [K, d] of the layer's own shape, and a bias exactly if the layer has one.
+
+    Raises:
+        LevelheadError: the head is of another shape, or not finite.
 
     >>> import numpy as np
     >>> layer = nn.Linear(2, 3, bias=False)
@@ -84,7 +97,11 @@ class _Saved(NamedTuple):
 
 
 class TorchModel(InMemory[Editable]):
-    """A torch module whose head can be read and changed in place."""
+    """A torch module whose head can be read and changed in place.
+
+    Args:
+        model: any torch module; wrappers such as DDP and torch.compile are looked through.
+    """
 
     advice = NAME_HEAD
 
@@ -94,6 +111,7 @@ class TorchModel(InMemory[Editable]):
     def find_layers(
         self, layer: LayerChoice, example: Example, classes: int | None
     ) -> dict[str, Editable]:
+        # After a forward pass, FSDP2 may show whole parameters that are only copies.
         reshard(self.model)
         head = find_head(self.model, layer=layer, example=example, classes=classes)
         return cast(dict[str, Editable], head)  # `why_not` is asked next, and refuses others
@@ -161,7 +179,12 @@ class TorchModel(InMemory[Editable]):
             raise LevelheadError(f"{needs}; {TUNE_SCALES}", advice=advice)
 
     def _why_no_bias(self, key: str) -> str | None:
-        """Return why a layer cannot get a bias, or None: it would be lost in saving, or is not added."""
+        """Return why a layer cannot get a bias, or None.
+
+        It would be lost in saving, or the layer would not add it. A class of transformers builds
+        its layers anew when it is loaded, without a bias, and leaves out what it finds for one in
+        the file.
+        """
         layer = self.layers[key]
         if ".modules_to_save." in key:
             return "PEFT would save it with the adapter and not load it again"
@@ -192,6 +215,7 @@ class TorchModel(InMemory[Editable]):
                 saved.append(_Saved(path, name, parameter, parameter.detach().clone()))
             if module.bias is None and head.bias is not None:
                 grown.append(module)
+        # After the copies are made: what is new has no old value.
         for module in grown:
             module.register_parameter("bias", new_bias(module.weight))
         return partial(_restore, self.model, saved, grown)
@@ -224,6 +248,7 @@ def _digests(values: Tensor) -> tuple[str, ...]:
     """Return the sha256 of a tensor's bytes.
 
     The first is of the tensor as it is, the others as models are saved: rounded to another dtype.
+    So a model that was adjusted in float32, saved in bfloat16 and loaded again is still known.
     """
     digests = []
     for dtype in dict.fromkeys([values.dtype, torch.float32, torch.bfloat16, torch.float16]):
@@ -236,6 +261,11 @@ def _restore(model: nn.Module, saved: Sequence[_Saved], grown: Sequence[nn.Modul
     """Give parameters their old values back, and take out biases that are new.
 
     All of it or, with an error, none.
+
+    Args:
+        model: that they are in.
+        saved: the parameters, with copies of their values.
+        grown: layers that got a bias.
     """
     reshard(model)
     current = {id(p) for p in model.parameters()}

@@ -3,6 +3,9 @@
 Without an input to run the model on, only what is registered can be seen: in a plain `Sequential`
 the order of its modules is the order in which they run; anywhere else it is a hint, and doubts are
 errors that ask for an example.
+
+torch_find.py asks these when it has found a layer and has no example; torch_proof.py asks again
+where something is to be added.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +38,10 @@ def first_harmful(modules: Sequence[nn.Module]) -> nn.Module | None:
 
 
 def modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
-    """Yield each block around a layer, with the modules after the layer in it."""
+    """Yield each block around a layer, with the modules after the layer in it.
+
+    From the innermost block to the model itself.
+    """
     while path:
         path, _, name = path.rpartition(".")
         block = model.get_submodule(path)
@@ -46,7 +52,10 @@ def modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list
 def check_no_norm_after(model: nn.Module, path: str) -> None:
     """Check that no norm of K numbers is registered next in a block around the layer.
 
-    It would undo the scaling.
+    It would undo the scaling: a batch norm divides by the spread that a factor multiplied.
+
+    Raises:
+        LevelheadError: there is one; an example can show that it does not follow the layer.
     """
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
     # A norm of as many inputs as outputs could stand before the layer.
@@ -81,7 +90,11 @@ def _features_of(norm: nn.Module) -> int | None:
 def check_parent_adds_nothing(model: nn.Module, path: str) -> None:
     """Check that the block around a layer adds nothing to its outputs.
 
-    Graph convolutions have a bias of their own, or attention.
+    Graph convolutions have a bias of their own, or attention: those of PyTorch Geometric hold a
+    linear layer `lin` beside a `bias` of the block.
+
+    Raises:
+        LevelheadError: the block has a bias of K numbers, or weights of attention.
     """
     if not path:
         return
@@ -103,7 +116,9 @@ def check_parent_adds_nothing(model: nn.Module, path: str) -> None:
 def last_with_weights(model: nn.Module) -> nn.Module | None:
     """Return the last module with a matrix of its own, but for embeddings.
 
-    Last as they are registered, which need not be the order in which they run.
+    Last as they are registered, which need not be the order in which they run. Modules of vectors
+    alone, such as norms, are passed over: one after the head is looked for by
+    `check_no_norm_after`.
     """
     last = None
     for module in model.modules():
@@ -150,5 +165,6 @@ def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
                     return "multilabel", "a Sigmoid follows it"
                 if isinstance(module, nn.Softmax | nn.LogSoftmax):
                     return "multiclass", "a softmax follows it"
+    # Else what the config of a transformers model says of its loss.
     problem = getattr(getattr(model, "config", None), "problem_type", None)
     return PROBLEM_TYPES.get(str(problem))

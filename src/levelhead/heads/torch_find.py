@@ -83,6 +83,7 @@ def find_head(
     probes: tuple[Probe, ...] = ()
     if example is not None:
         probes = probes_of(model, example, classes)
+    # An example is a proof, where names are a hint.
     if layer is None and probes:
         return _proved_layers(model, probes)
 
@@ -114,6 +115,9 @@ def find_head(
 def auxiliary_heads(model: nn.Module, head: _Layers) -> tuple[str, ...]:
     """Return the paths of the layers with as many outputs as the head that only training runs.
 
+    They are left as they are, and `Adjusted` says so: GoogLeNet's add to the loss, not to the
+    logits.
+
     Args:
         model: not wrapped.
         head: what `find_head` found in it.
@@ -143,7 +147,13 @@ def _undecided(reason: str) -> LevelheadError:
 
 
 def _named_layers(model: nn.Module, layer: LayerChoice, classes: int | None) -> _Layers:
-    """Return the layers that a caller, or the model itself, names: by path, or the modules."""
+    """Return the layers that a caller, or the model itself, names: by path, or the modules.
+
+    Args:
+        model: not wrapped.
+        layer: one or several; a block stands for the layer that it ends in.
+        classes: K, where it is known.
+    """
     paths = {id(module): path for path, module in model.named_modules()}
     head: _Layers = {}
     for name in flat(layer):
@@ -276,7 +286,8 @@ class _Modules:
 def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
     """Return the layers that the example shows to be the head.
 
-    If several outputs have K columns, all must come from these layers.
+    If several outputs have K columns, all must come from these layers: else one of them would be
+    adjusted and the other not, and nobody said which one is used.
     """
     if len(probes) == 1:
         return _proved_by(model, probes[0])
@@ -319,6 +330,7 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
 
     Those expected are tried first; if they do not pass, all layers are.
     """
+    # Two runs tell of a guess; to try every layer takes two runs each.
     for guess in (_declared_layers, _under_known_names):
         try:
             guessed = guess(model, probe.classes)
@@ -326,6 +338,7 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
             continue
         if guessed is not None and probe.scales(guessed):
             return guessed
+    # Heads in a sum each move their own logits; all of them together must scale these.
     candidates = {path: m for path, m in linear_layers(model) if outputs(m) == probe.classes}
     head = {path: m for path, m in candidates.items() if probe.moves_own_logits({path: m})}
     if head and probe.scales(head):
@@ -341,7 +354,14 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
 
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
-    """Return the one layer with one output per class, if it is the last."""
+    """Return the one layer with one output per class, if it is the last.
+
+    The last way to find a head, where no name is known: K alone must point to one layer, and no
+    layer with weights may come after it.
+
+    Raises:
+        LevelheadError: none fits, several do, or it is not the last.
+    """
     layers = list(linear_layers(model))
     if not layers:
         raise LevelheadError(
@@ -374,7 +394,17 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
 
 
 def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int | None) -> _Layers:
-    """Return the head inside what was pointed at: a layer, or a block that ends in one."""
+    """Return the head inside what was pointed at: a layer, or a block that ends in one.
+
+    Args:
+        model: not wrapped.
+        path, module: what was pointed at.
+        classes: K, where it is known.
+
+    Raises:
+        LevelheadError: there is no linear layer, several have as many outputs, or something that
+            may bend them follows in a sequence.
+    """
     inside = list(linear_layers(module, path))
     if not inside:
         raise LevelheadError(

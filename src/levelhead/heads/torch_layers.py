@@ -1,4 +1,9 @@
-"""The linear layers of a torch model, their shapes, and those of PEFT that are run."""
+"""The linear layers of a torch model, their shapes, and those of PEFT that are run.
+
+A layer counts as linear by its shape, not by its class: quantized, LoRA and other libraries' layers
+must be seen, for one of them may be the head, and the answer is then why it cannot be changed
+(torch_plain.py), not another layer that looks like it.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,6 +21,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: it is no torch module; the message says where to go with it.
+        LevelheadError: it is a program of torch.export.
     """
     if type(model).__name__ == "ExportedProgram":
         raise LevelheadError("the model is exported (torch.export); adjust the module before that")
@@ -37,12 +43,18 @@ def unwrap(model: nn.Module) -> nn.Module:
 def linear_layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yield every layer that maps features to outputs row by row, with its path, in order.
 
-    It is linear, a 1x1 convolution, or a stand-in of another library.
+    It is linear, a 1x1 convolution, or a stand-in of another library. The order is that of
+    registering, which most models have as the order in which they run.
+
+    Args:
+        module: a model or a block.
+        prefix: the path of that block, for the paths of its layers.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(4, 2))
     >>> [path for path, _ in linear_layers(net)]
     ['1', '3']
     """
+    # Depth first, in the order of registering, without a recursion.
     waiting = [(prefix, module)]
     seen = set[nn.Module]()
     while waiting:
@@ -76,6 +88,7 @@ def layer_shape(module: nn.Module) -> tuple[int, int] | None:
         if set(module.kernel_size) == {1}:
             return (module.out_channels, module.in_channels)
         return None
+    # PEFT's LoRA holds the layer that it adapts.
     if hasattr(module, "base_layer") and hasattr(module, "lora_A"):
         return layer_shape(module.base_layer)  # type: ignore[arg-type]
     # A stand-in of another library has the sizes of a linear layer, and no such layer inside.
@@ -98,6 +111,10 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the children of a module with their names.
 
     PEFT keeps a trained copy for each adapter: only that of the active one is run.
+
+    Raises:
+        LevelheadError: no adapter is active, so that the original is run, which the adapter's user
+            does not mean.
     """
     if not is_adapted(module):
         yield from module.named_children()
@@ -152,7 +169,11 @@ def submodule(model: nn.Module, path: str) -> nn.Module | None:
 
 
 def flat(layers: object) -> list[object]:
-    """Return one layer after the other, out of lists of lists."""
+    """Return one layer after the other, out of lists of lists.
+
+    >>> flat(["head", ["fc", ("out",)]])
+    ['head', 'fc', 'out']
+    """
     if not isinstance(layers, list | tuple | nn.ModuleList):
         return [layers]
     single = []

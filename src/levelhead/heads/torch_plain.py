@@ -1,6 +1,10 @@
 """Whether a layer of a torch module is a plain ``W x + b``, or why it is not.
 
 Each function returns None if all is well, or the reason as an error says it, with the way out.
+
+`TorchModel.why_not` asks three, in this order: whether the weight is a tensor of the layer's own
+(`why_not_plain`), whether something else shares it (`why_tied`), and whether the layer computes
+what its class says (`why_not_affine`).
 """
 
 import torch
@@ -103,7 +107,12 @@ def _why_empty(layer: Editable) -> str | None:
 def why_tied(layer: nn.Module, model: nn.Module) -> str | None:
     """Return who else in the model holds the same parameter or memory.
 
-    It may be another layer, a buffer, or another parameter of the layer itself.
+    It may be another layer, a buffer, or another parameter of the layer itself. Language models tie
+    their output layer to the embedding of words: scaling a row of the one would scale the other.
+
+    Args:
+        layer: of the head.
+        model: not wrapped.
     """
     for name, parameter in layer.named_parameters(recurse=False):
         for path, module in model.named_modules():
@@ -128,6 +137,7 @@ def _overlap(p: Tensor, q: Tensor) -> bool:
         return False
     if nn.parameter.is_lazy(q) or q.layout is not torch.strided or not q.numel():
         return False
+    # By their addresses: views of one buffer are different tensors, and need not overlap.
     p_start = p.data_ptr()
     q_start = q.data_ptr()
     p_end = p_start + p.numel() * p.element_size()
@@ -138,7 +148,8 @@ def _overlap(p: Tensor, q: Tensor) -> bool:
 def why_not_affine(layer: Editable) -> str | None:
     """Return why a layer does more than ``W x + b``.
 
-    One with a forward of its own, or with hooks, is tried on random features.
+    One with a forward of its own, or with hooks, is tried on random features: a subclass that only
+    counts its calls passes, a cosine head does not.
     """
     weight = layer.weight
     hooks = layer._forward_hooks or layer._forward_pre_hooks

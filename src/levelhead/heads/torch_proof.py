@@ -4,6 +4,9 @@
 model's forward as torch traces it (tail.py), or inputs that the model has for a trial, as those of
 transformers do. Where one of them shows that the change does not arrive, it raises; where none can
 tell, the result says that nothing was checked.
+
+What it is for: a model may divide its logits by a temperature, bend them, or not use the layer at
+all. Tuned on logits and written into the head, a choice would then be another one than was judged.
 """
 
 from collections.abc import Mapping
@@ -48,6 +51,7 @@ def check_output(
         return "forward"
 
     first = next(iter(layers))
+    # Without an example: what the code of the model says, if torch can follow it.
     tail = tail_of(model, layers)
     if tail is not None:
         if not tail.is_run:
@@ -118,7 +122,14 @@ class _Arrived(NamedTuple):
 def _check_by_own_inputs(
     model: nn.Module, layers: Mapping[str, nn.Module], *, adds: bool
 ) -> Checked | None:
-    """Check the head on the inputs that a model has for a trial, as those of transformers have."""
+    """Check the head on the inputs that a model has for a trial, as those of transformers have.
+
+    Returns:
+        None where there are no such inputs, or the model does not run on them.
+
+    Raises:
+        LevelheadError: it runs on them, and the change does not arrive.
+    """
     inputs = own_inputs(model)
     if inputs is None:
         return None
@@ -161,6 +172,7 @@ def own_inputs(model: nn.Module) -> dict[str, Tensor] | None:
         image = torch.randn(1, channels, size, size, generator=torch.Generator().manual_seed(4))
         return {name: image.to(device=device, dtype=first.dtype)}
 
+    # Words: those that transformers has to try a model on.
     try:
         inputs = model.dummy_inputs
     except Exception:  # an attribute that is not there, or that fails for this model

@@ -1,4 +1,10 @@
-"""Parameters of torch modules that FSDP2 shards: each process holds a part of a `DTensor`."""
+"""Parameters of torch modules that FSDP2 shards: each process holds a part of a `DTensor`.
+
+Every process calls the same functions at the same time, as `gather` waits for all of them. The
+whole head is then in each, the adjustment is computed in each, and each keeps its own part of the
+result: no process has to send anything back. torch.distributed is never imported here unless it is
+loaded.
+"""
 
 import sys
 
@@ -27,7 +33,10 @@ def is_sharded(x: Tensor) -> bool:
 
 
 def gather(x: Tensor) -> Tensor:
-    """Return the whole of a sharded tensor, in every process; x itself if it is not sharded."""
+    """Return the whole of a sharded tensor, in every process; x itself if it is not sharded.
+
+    All processes must call it, or those that do wait forever.
+    """
     if is_sharded(x):
         return x.full_tensor()  # type: ignore[attr-defined]
     return x

@@ -30,6 +30,10 @@ def trace(
         model: not wrapped; it is left as it was.
         layers: linear layers by path, each of which is to be one node of the graph.
         training: whether the forward of training is meant, or that of evaluation.
+
+    Returns:
+        The nodes in the order in which they run: `placeholder` (an input), `get_attr` (a parameter
+        or buffer), `call_module`, `call_function`, `call_method`, and one `output`.
     """
     # fx does not see hooks, and calls a forward that was put into a module with no tensor.
     for module in model.modules():
@@ -128,8 +132,10 @@ def is_inside_a_leaf(model: nn.Module, path: str) -> bool:
 def _as_before(model: nn.Module) -> Iterator[None]:
     """Give modules back what they had, and torch its random numbers.
 
-    A forward may set attributes, and draw.
+    A forward may set attributes, and draw. On placeholders it would leave some of those in the
+    model, in place of the tensors that it means to keep.
     """
+    # A module has its parameters, buffers and submodules in dicts beside its attributes.
     held: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for module in model.modules():
         for attributes in (vars(module), module._parameters, module._buffers, module._modules):
