@@ -91,8 +91,7 @@ def atomic_open(path: str | Path, *, new: bool = False) -> Iterator[BinaryIO]:
 
 
 def link_new(path: Path, target: Path) -> bool:
-    """Let a file appear where none is, whoever else writes there; False on a file system without
-    links.
+    """Let a file appear where none is, whoever else writes there.
 
     A rename would replace what another process wrote after we looked. A hard link fails if the name
     is taken, in one step. Where there are no links (FAT, some network disks), the caller renames.
@@ -100,6 +99,9 @@ def link_new(path: Path, target: Path) -> bool:
     Args:
         path: the file, whole.
         target: the name that it gets besides; its old name is for the caller to remove.
+
+    Returns:
+        Whether it appeared; False on a file system without links.
 
     Raises:
         OutputExists: the name is taken.

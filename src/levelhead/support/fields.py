@@ -137,8 +137,9 @@ def convert(value: object, hint: Hint) -> object:
 
 
 def _convert_items(values: tuple[object, ...], hints: tuple[Hint, ...]) -> object:
-    """Return a tuple with each item converted, or UNFIT; `tuple[int, ...]` may have any number of
-    them.
+    """Return a tuple with each item converted, or UNFIT.
+
+    `tuple[int, ...]` may have any number of items, `tuple[int, str]` exactly these.
     """
     if hints[-1] is ...:
         hints = (hints[0],) * len(values)
