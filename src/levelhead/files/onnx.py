@@ -1,9 +1,16 @@
-"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output.
+"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier.
 
-The road: onnx_file.py reads the model without its large numbers into a `Graph` (onnx_graph.py); from
-each output onnx_walk.py walks back to the linear layers that make it; here the head is chosen among
-those, and the place of its weights in the file looked up. onnx_edits.py says what else changes when
-it is written.
+The road:
+
+    read_graph (onnx_file.py): the model without its large numbers -> `Graph` (onnx_graph.py)
+    heads_of (onnx_walk.py): from each output back to the linear layers that make it
+    _Search: those layers, by the names of their weights; here the head is chosen among them
+    span_of (onnx_file.py): a constant of the graph -> where its numbers are in the file
+
+An ONNX file has the whole graph, so that a head is proved, not guessed: whatever lies between it
+and the output is known to leave the classes alone, or the output has no head. onnx_edits.py says
+what else changes when it is written: the note in the metadata, a bias that the layer did not have,
+names of external files.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,7 +37,12 @@ Heads = list[OnnxHead]  # the layers that feed one output
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
-    """Find the head that feeds the output of an ONNX model."""
+    """Find the head that feeds the output of an ONNX model.
+
+    Args:
+        path, named, classes: as in `FindHead`. A name is that of a layer, its weight, its node, or
+            an output.
+    """
     graph = replace(read_graph(path), named=named is not None)
     stamps = stamps_of(graph)
     with in_file(path):
@@ -52,6 +64,12 @@ class _Search:
 
     Outputs of the same layers, such as logits and probabilities, have one head: it is known by the
     names of its weights.
+
+    Args:
+        heads: the layers of each head.
+        ends: what ends the outputs that each head feeds, such as Softmax.
+        reasons: why outputs have no head.
+        undecided: outputs with something on the way that may or may not leave the classes alone.
     """
 
     # The layers of each head.
@@ -63,12 +81,18 @@ class _Search:
     undecided: list[str] = field(default_factory=list)
 
     def add(self, graph: Graph, heads: Heads) -> None:
-        """Add the layers that feed an output."""
+        """Add the layers that feed an output.
+
+        Args:
+            graph: the model, in which their numbers are looked up.
+            heads: the layers, with what follows each.
+        """
         weights = tuple(head.key for head in heads)
         ends = self.ends.setdefault(weights, set())
         for head in heads:
             ends.update(head.follows[-1:])
-        # Of two outputs of one head, the one that is harder to fit.
+        # Of two outputs of one head, the one that is harder to fit: what is added to a bias must
+        # arrive in both as it is.
         if weights not in self.heads or self.heads[weights][0].plain > heads[0].plain:
             self.heads[weights] = _spans_of(graph, heads)
 
@@ -82,8 +106,15 @@ class _Search:
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
-    """Return the layers of the head: of the one that is found, is named, or has so many classes."""
+    """Return the layers of the head: of the one that is found, is named, or has so many classes.
+
+    Args:
+        graph: the model.
+        named: layers or an output, divided by commas; None to have it found.
+        classes: K, where it is known.
+    """
     search = _Search()
+    # Every output is looked at: one without a head is no error, as long as another has one.
     for output in graph.model.graph.output:
         try:
             heads = _heads_of_output(graph, output.name)
@@ -105,20 +136,29 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
 
 
 def _heads_of_output(graph: Graph, name: str) -> Heads:
-    """Return the linear layers that feed an output; a graph that a model should not have raises LevelheadError, too."""
+    """Return the linear layers that feed an output.
+
+    A graph that no model should have, such as one that is too deep to walk, raises LevelheadError,
+    too.
+    """
     too_long = "comes from too long a chain of nodes"
     with reported_as(too_long, RecursionError), reported_as("{}", ValueError):
         return heads_of(graph, name)
 
 
 def _reason(graph: Graph, output: str, error: LevelheadError) -> LevelheadError:
-    """Return why an output has no head, with its name and the file's before it."""
+    """Return why an output has no head, with its name and the file's before it, in one line."""
     words = " ".join(error.named.split())  # with names of the file's
     return LevelheadError(f"{graph.path}: output {output!r}: {words}", advice=error.advice)
 
 
 def _task(follows: set[str]) -> LabelTask | None:
-    """Return whether samples have one of the classes or several labels, where what ends the model tells."""
+    """Return whether samples have one class or several labels, where the model's end tells.
+
+    Args:
+        follows: what ends the outputs of a head. Of a softmax and a sigmoid, the softmax counts:
+            the classes compete somewhere.
+    """
     if follows & {*COMPETING}:
         return "multiclass"
     if "Sigmoid" in follows:
@@ -138,8 +178,12 @@ def _only_one(
     Args:
         graph: the model.
         heads: the layers of each.
-        reasons: why outputs have no head.
+        reasons: why outputs have no head: what is said if none has one.
         named, classes: what was asked for.
+
+    Raises:
+        NoHead: there are heads, none with so many classes.
+        LevelheadError: there are several, or none.
     """
     fitting = heads
     if classes is not None and not named:
@@ -168,7 +212,16 @@ def _spans_of(graph: Graph, heads: Heads) -> tuple[LayerSpans, ...]:
 
 
 def _layer_spans(graph: Graph, layer: LinearNode, plain: bool) -> LayerSpans:
-    """Return where in the file the weight and bias of a layer are."""
+    """Return where in the file the weight and bias of a layer are.
+
+    Args:
+        graph: the model.
+        layer: the layer; of one with `rows`, each row is looked up by itself.
+        plain: whether its outputs are the logits as they are.
+
+    Raises:
+        LevelheadError: the bias has not one number for each class, or numbers are not plain bytes.
+    """
     if layer.rows:
         return join_rows(layer.key, [_layer_spans(graph, row, plain) for row in layer.rows])
     if graph.operator(layer.node) == CLASSIFIER:

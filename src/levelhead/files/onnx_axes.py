@@ -2,7 +2,11 @@
 
 `class_axis` walks back from a value to the layer that makes the classes, and moves their axis by
 what each node on the way does. It tells whether a softmax is over the classes, whether a mean mixes
-them, and which entries a slice takes.
+them, and which entries a slice takes. A model of images is a case for it: logits may be [N, K], [N,
+K, H, W] or [N, H, W, K], and the same `Softmax(axis=1)` is one over the classes or over pixels.
+
+Shapes come from onnx's own inference (`Graph.shapes`), which knows many and not all. What is not
+known is None here, and whoever asks decides which side is safe.
 """
 
 from __future__ import annotations
@@ -34,10 +38,16 @@ PLACES = Advice("head", None, "to name the layer, with a count for each of its r
 
 
 def class_axis(graph: Graph, value: str) -> int | None:
-    """Return which axis of a value has one entry per class; None if that is not known, or MIXED if none has.
+    """Return which axis of a value has one entry per class.
 
     Logits [N, K] have it at 1, and so have maps [N, K, H, W]; a Transpose to [N, H, W, K] moves it
     to 3, and a Flatten of such a map mixes it with the places.
+
+    Returns:
+        The axis, from 0 on; None if that is not known, MIXED if none has them.
+
+    Raises:
+        LevelheadError: a Reshape makes several places of the classes, with fewer classes each.
     """
     node = graph.makers.get(value)
     if node is None or value not in graph.shapes:
@@ -46,6 +56,7 @@ def class_axis(graph: Graph, value: str) -> int | None:
     if operator in ("Reshape", "Flatten"):
         return _behind_reshape(graph, node, value)
     if operator == "Transpose":
+        # An axis of the result is the one of the input that stands in its place in `perm`.
         at = class_axis(graph, input_of(node))
         reverse = list(range(graph.rank(value)))[::-1]
         order = integers_attribute(node, "perm") or reverse
@@ -65,7 +76,15 @@ def class_axis(graph: Graph, value: str) -> int | None:
 
 
 def _behind_reshape(graph: Graph, node: NodeProto, value: str) -> int | None:
-    """Return the axis of the classes behind a Reshape or Flatten; raise if it parts them into places."""
+    """Return the axis of the classes behind a Reshape or Flatten.
+
+    Args:
+        graph, node, value: the model, the node, and what it makes, whose shape is known.
+
+    Raises:
+        LevelheadError: it parts them into places, unless the caller named the layer, and so says
+            what its rows are.
+    """
     operator = graph.operator(node)
     before = graph.shapes.get(input_of(node), ())
     after = graph.shapes[value]
@@ -91,7 +110,11 @@ def _behind_reshape(graph: Graph, node: NodeProto, value: str) -> int | None:
 
 
 def _behind_gather(graph: Graph, node: NodeProto) -> int | None:
-    """Return the axis of the classes behind a Gather, which puts the axes of its indices in the place of one."""
+    """Return the axis of the classes behind a Gather.
+
+    It puts the axes of its indices, none for a single number, in the place of the one that it is
+    over: axes behind that move by as many.
+    """
     data = input_of(node)
     indices = input_of(node, 1)
     at = class_axis(graph, data)
@@ -104,6 +127,7 @@ def _behind_gather(graph: Graph, node: NodeProto) -> int | None:
         new = graph.rank(indices)
     else:
         return None
+    # Indices with one axis keep the classes an axis; a single number takes it away, more part it.
     over = integer_attribute(node, "axis", 0) % rank
     if over == at and new != 1:
         return None
@@ -113,14 +137,20 @@ def _behind_gather(graph: Graph, node: NodeProto) -> int | None:
 
 
 def reduced_axes(graph: Graph, node: NodeProto) -> list[int]:
-    """Return the axes that a node such as ReduceMean is over; none if they are all, or not known."""
+    """Return the axes that a node such as ReduceMean is over; none if they are all, or not known.
+
+    From opset 13 (ReduceSum) or 18 (the others) on they are an input, before that an attribute.
+    """
     if len(node.input) > 1 and node.input[1]:
         return graph.integers(node.input[1]) or []
     return integers_attribute(node, "axes") or []
 
 
 def picked_axes(graph: Graph, node: NodeProto) -> list[int] | None:
-    """Return the axes along which a Slice, Split or Gather takes some of the entries; None if they are not known."""
+    """Return the axes along which a Slice, Split or Gather takes some of the entries.
+
+    None if they are not known: a Slice has them as an input that may be computed.
+    """
     if graph.operator(node) != "Slice":
         return [integer_attribute(node, "axis", 0)]
     if len(node.input) < 2:  # before opset 10
@@ -142,11 +172,17 @@ def picked_axes(graph: Graph, node: NodeProto) -> list[int] | None:
 
 
 def competes(graph: Graph, node: NodeProto) -> bool:
-    """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
+    """Return whether a softmax or argmax may be over the classes.
+
+    It is not if its axis is known to be another. Before opset 13, a softmax was over all axes from
+    the given one on, 1 by default; since then it is over one axis, the last by default. An ArgMax
+    is over the first by default.
+    """
     operator = graph.operator(node)
     versions = [
         opset.version for opset in graph.model.opset_import if opset.domain in STANDARD_DOMAINS
     ]
+    # Which of the two meanings of a softmax this model has.
     opset = versions[0] if versions else 13
     old = opset < 13 and "Softmax" in operator  # over all axes from the one given on
     default = -1
@@ -159,7 +195,13 @@ def competes(graph: Graph, node: NodeProto) -> bool:
 
 
 def competes_along(graph: Graph, value: str, axis: int, and_later: bool = False) -> bool:
-    """Return whether an axis of a value may be that of the classes or, if those after it count, lie before it."""
+    """Return whether an axis of a value may be that of the classes.
+
+    Args:
+        graph, value: the model, and the value.
+        axis: from 0 on, or negative, from the last on.
+        and_later: whether the axes after it count as well.
+    """
     classes = class_axis(graph, value)
     rank = graph.rank(value)
     if classes is None or not rank:

@@ -1,4 +1,16 @@
-"""LinearClassifier of ai.onnx.ml, as skl2onnx writes it: its numbers are attributes of the node."""
+"""LinearClassifier of ai.onnx.ml, as skl2onnx writes it: its numbers are attributes of the node.
+
+    coefficients        K x d floats, row by row
+    intercepts          K floats
+    classlabels_ints or classlabels_strings: the K labels
+    post_transform      NONE, LOGISTIC, SOFTMAX or another: what it does to the scores
+
+An attribute is a message whose field 7 is a list of floats. Protobuf writes such a list in one
+piece (packed) or, as onnx does, as one field for each number with a tag byte before it: then a
+head's numbers lie five bytes apart (`Span.tag`).
+
+Reference: https://onnx.ai/onnx/operators/onnx_aionnxml_LinearClassifier.html
+"""
 
 from __future__ import annotations
 
@@ -24,6 +36,10 @@ def classifier_layer(graph: Graph, node: NodeProto) -> LayerSpans:
 
     Two classes may have one row, two rows, or the same row twice, with opposite signs. The last is
     one logit: the result is its second row, with the first as `opposite`.
+
+    Raises:
+        LevelheadError: coefficients, intercepts and labels do not fit each other, or the numbers
+            are stored in another way.
     """
     key = classifier_key(graph, node)
     attributes = {attribute.name: attribute for attribute in node.attribute}
@@ -34,6 +50,7 @@ def classifier_layer(graph: Graph, node: NodeProto) -> LayerSpans:
     if "intercepts" in attributes:
         rows = len(attributes["intercepts"].floats)
     labels = _label_count(attributes)
+    # A row for each class; of two classes, one row may serve both.
     fitting = (1, 2) if labels == 2 else (labels,)
     if not rows or not size or size % rows or rows not in fitting:
         title = f"LinearClassifier {node.name!r}"
@@ -51,7 +68,7 @@ def classifier_layer(graph: Graph, node: NodeProto) -> LayerSpans:
 
 
 def _label_count(attributes: dict[str, AttributeProto]) -> int:
-    """Return how many labels a classifier has, as numbers or as texts."""
+    """Return how many labels a classifier has, as numbers or as texts; 0 if it has neither."""
     for name, attribute in attributes.items():
         if name.startswith("classlabels_"):
             labels = len(attribute.ints) or len(attribute.strings)
@@ -72,7 +89,11 @@ def _names(attributes: dict[str, AttributeProto], rows: int) -> tuple[str, ...] 
 
 
 def _is_one_logit(attributes: dict[str, AttributeProto]) -> bool:
-    """Return whether the two rows of a classifier are one with opposite signs, and no softmax compares them."""
+    """Return whether the two rows of a classifier are one logit with opposite signs.
+
+    Not under a softmax: that of (-z, z) is a sigmoid of 2z, both rows count, and are left as two
+    classes.
+    """
     if "post_transform" in attributes and b"SOFTMAX" in attributes["post_transform"].s:
         return False
     weights = np.reshape(attributes["coefficients"].floats, (2, -1))
@@ -81,13 +102,18 @@ def _is_one_logit(attributes: dict[str, AttributeProto]) -> bool:
 
 
 def _attribute_span(graph: Graph, node: NodeProto, key: str, name: str) -> Span:
-    """Return where the numbers of an attribute are: behind one another, with or without the byte of their field.
+    """Return where the numbers of an attribute are: one after another, with or without tags.
 
     Args:
         graph, node: where it is.
         key: what the layer is called.
         name: of the attribute.
+
+    Raises:
+        LevelheadError: the bytes there are not the numbers that the library reads.
     """
+    # Where the node and the attribute are in the file: field 7 is the graph, 1 a node, 5 an
+    # attribute.
     i = next(i for i, other in enumerate(graph.model.graph.node) if other.output == node.output)
     places = [j for j, attribute in enumerate(node.attribute) if attribute.name == name]
     attribute = node.attribute[places[0]]
@@ -101,6 +127,8 @@ def _attribute_span(graph: Graph, node: NodeProto, key: str, name: str) -> Span:
         tag = FLOATS_TAG
     shape = (len(attribute.floats),)
     span = Span(f"{key}.{name}", graph.path, offset, "F32", shape, tag=tag)
+    # What the library read must be what stands there: lists that mix both ways, or other fields in
+    # between, are refused.
     data = graph.file.read(span.offset, fields[-1].end)
     if len(places) != 1 or data != span.pack(np.array(attribute.floats, "<f4").tobytes()):
         raise LevelheadError(

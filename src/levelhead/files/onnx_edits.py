@@ -1,7 +1,16 @@
-"""What changes in the file of an ONNX model: a bias that is added, the note, new names of the files of its weights.
+"""What changes in the file of an ONNX model beside the numbers of its head.
 
-All are edits of fields of protobuf. Those that make a message longer or shorter are a `Splice`, for
-which `with_lengths` changes the lengths of all messages around it.
+A bias that is added, the note, new names of the files of its weights. All are edits of fields of
+protobuf. Those that make a message longer or shorter are a `Splice`, for which `with_lengths`
+changes the lengths of all messages around it. The model is never serialized anew: the library would
+need all of its numbers for that, and might write its fields in another order.
+
+Fields of the messages, by number, as onnx.proto has them:
+
+    ModelProto    7 graph, 14 metadata_props
+    GraphProto    1 node, 5 initializer
+    NodeProto     1 input, 2 output, 5 attribute
+    TensorProto   13 external_data
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +49,7 @@ _OUTPUT = 2  # the field of a node's outputs
 def complete(
     graph: Graph, file: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
 ) -> list[Edit]:
-    """Return the edits of a file, with the note in the model's metadata and the new names of external files.
+    """Return the edits of a file, with the note, and new names of external files.
 
     Args:
         graph: the model.
@@ -50,6 +59,7 @@ def complete(
     """
     if file != graph.path:
         return edits
+    # Tensors name the file that they are in: if that gets another name, all of them must say so.
     renamed = {}
     for external, name in names.items():
         if external != graph.path and external.name != name:
@@ -65,7 +75,11 @@ def complete(
 
 
 def _metadata(note: Note) -> bytes:
-    """Return a note as entries of a model's metadata: what a model with nothing else would be."""
+    """Return a note as entries of a model's metadata: what a model with nothing else would be.
+
+    A serialized message behind another is a part of it, so that these bytes go to the end of the
+    file.
+    """
     model = import_onnx().ModelProto()
     for key, value in note_entries(note).items():
         model.metadata_props.add(key=key, value=value)
@@ -73,7 +87,7 @@ def _metadata(note: Note) -> bytes:
 
 
 def _old_note(file: WireFile) -> Iterator[Edit]:
-    """Yield the edits that take an earlier note out."""
+    """Yield the edits that take an earlier note out: whole fields of the model, with their tags."""
     entry = import_onnx().StringStringEntryProto
     for part in file.parts_of(0, file.size).get(METADATA, []):
         if entry.FromString(file.read(part.start, part.end)).key in NOTE:
@@ -81,7 +95,12 @@ def _old_note(file: WireFile) -> Iterator[Edit]:
 
 
 def _new_names(file: WireFile, renamed: Mapping[str, str]) -> Iterator[Edit]:
-    """Yield the edits that give the files of a model's weights new names."""
+    """Yield the edits that give the files of a model's weights new names.
+
+    Args:
+        file: the model.
+        renamed: {old name: new name}; without any, the file is not walked through.
+    """
     if not renamed:
         return
     message = import_onnx().StringStringEntryProto
@@ -98,7 +117,12 @@ def _new_names(file: WireFile, renamed: Mapping[str, str]) -> Iterator[Edit]:
 def _tensors(
     file: WireFile, kind: MessageKind, start: int, end: int, steps: tuple[FieldStep, ...]
 ) -> Iterator[tuple[FieldStep, ...]]:
-    """Yield where each tensor in a message is."""
+    """Yield where each tensor in a message is, as steps from the whole file on.
+
+    Args:
+        file, kind, start, end: the message.
+        steps: that lead to it.
+    """
     if kind is TENSOR:
         yield steps
         return
@@ -108,7 +132,19 @@ def _tensors(
 
 
 def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
-    """Return the edits that give a layer a bias [K]: a third input of Gemm and Conv, an Add after MatMul."""
+    """Return the edits that give a layer a bias [K].
+
+    Gemm and Conv take it as a third input; behind a MatMul comes an Add, which makes the value that
+    the MatMul made, under its name.
+
+    Args:
+        graph: the model.
+        layer: a layer without a bias.
+        bias: [K]; it is written in the dtype that the layer computes in.
+
+    Raises:
+        LevelheadError: a number does not fit that dtype.
+    """
     index, node, dtype = node_of(graph, layer.weight.key)
     raw = encode(to_numpy(bias), ONNX_DTYPES[dtype])
     if not np.isfinite(decode(raw, ONNX_DTYPES[dtype])).all():
@@ -116,6 +152,7 @@ def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
         raise LevelheadError(
             f"{graph.path}: {reason}; use a strength nearer to 0, or save the model in float32 first"
         )
+    # Where in the file the node and the graph are, and a name that nothing has.
     helper = import_onnx().helper
     file = graph.file
     in_graph: tuple[FieldStep, ...] = (_GRAPH_FIELD,)
@@ -156,7 +193,10 @@ def _renamed(file: WireFile, steps: tuple[FieldStep, ...], name: str) -> Splice:
 
 
 def _unused_name(graph: Graph, name: str) -> str:
-    """Return the name, lengthened until nothing in the graph is called that."""
+    """Return the name, lengthened until nothing in the graph is called that.
+
+    Also in graphs inside nodes, which see the names of those around them.
+    """
     taken = {*graph.uses, *graph.constants}
     taken |= {value.name for value in graph.model.graph.input}
     for node in graph.nodes:

@@ -1,8 +1,17 @@
-"""The file of an ONNX model, read without its large numbers: where they lie, and which other files hold some.
+"""The file of an ONNX model, read without its large numbers.
 
 A model may have gigabytes of weights, or keep them in files next to it. `read_graph` gives the onnx
 library an outline of the file (protobuf.py), in which long tensors are empty and marked, so that
-only names, shapes and short numbers are held. `span_of` then says where the numbers of a tensor are.
+only names, shapes and short numbers are held. `span_of` then says where the numbers of a tensor
+are: as raw bytes in the model, as a list of floats in it, or in another file. `stamps_of` lists all
+files, and `check_model` has onnx's checker look at one that was written.
+
+A tensor is described by its message; these fields are used:
+
+    1 dims, 2 data_type, 4 float_data, 8 name, 9 raw_data, 10 double_data, 13 external_data,
+    14 data_location
+
+Reference: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 """
 
 from __future__ import annotations
@@ -54,7 +63,11 @@ MODEL_MESSAGE = MessageKind({7: GRAPH, 20: TRAINING, 25: FUNCTION})
 
 
 def import_onnx() -> ModuleType:
-    """Return the library, or say how it is installed."""
+    """Return the onnx library, which is optional.
+
+    Raises:
+        ModuleNotFoundError: it is not there; the message says how it is installed.
+    """
     with naming_what_is_missing("reading an .onnx file"):
         import onnx
     return onnx
@@ -77,7 +90,11 @@ def read_graph(path: Path) -> Graph:
 
 
 def _read_model(path: Path) -> tuple[ModelProto, WireFile]:
-    """Return the model without its large numbers, and the file, in which fields can be looked up."""
+    """Return the model without its large numbers, and the file, in which fields can be looked up.
+
+    Raises:
+        LevelheadError: the file is no such message, or cut short.
+    """
     message = import_onnx().ModelProto
     file = WireFile.of(path)
     try:
@@ -92,7 +109,14 @@ def _read_model(path: Path) -> tuple[ModelProto, WireFile]:
 
 
 def check_model(path: Path) -> None:
-    """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
+    """Run the onnx checker on a written model, without external weights.
+
+    It would look for those next to the model, where they are not yet. Tensors without numbers, left
+    out or external, become empty ones for it.
+
+    Raises:
+        LevelheadError: the model does not pass; `Format.save` asks whether it did before.
+    """
     model, _ = _read_model(path)
     # Tensors whose numbers are not here become empty ones, which the checker takes.
     for tensor in messages(model, "TensorProto"):
@@ -120,9 +144,12 @@ def is_left_out(tensor: TensorProto) -> bool:
 
 
 def external_place(tensor: TensorProto, path: Path) -> dict[str, str]:
-    """Return where in which other file a tensor's numbers are; empty if they are in the model's own.
+    """Return where in which other file a tensor's numbers are; empty if they are in the model.
 
     The keys are those of ONNX: `location`, and perhaps `offset` and `length`, as text.
+
+    Raises:
+        LevelheadError: there is no location, or a place that is no number.
     """
     if tensor.data_location != IN_ANOTHER_FILE:
         return {}
@@ -137,7 +164,11 @@ def external_place(tensor: TensorProto, path: Path) -> dict[str, str]:
 
 
 def stamps_of(graph: Graph) -> dict[Path, Stamp]:
-    """Return the model's file, and those its weights are kept in, each as it was when it was read."""
+    """Return the model's file, and those its weights are kept in, each as it was when it was read.
+
+    Raises:
+        LevelheadError: external weights are in another folder, missing, or in the model itself.
+    """
     path = graph.path
     stamps = {graph.path: graph.stamp}
     places = [external_place(tensor, path) for tensor in messages(graph.model, "TensorProto")]
@@ -168,6 +199,10 @@ def span_of(graph: Graph, name: str, transposed: bool = False) -> Span:
         graph: the model.
         name: of the constant.
         transposed: whether it is [d, K], and not [K, d].
+
+    Raises:
+        LevelheadError: its numbers are of another type than floats, not as many as its shape says,
+            stored twice or in another way, or shared with another tensor.
     """
     tensor, steps = graph.constants[name]
     if tensor.data_type not in ONNX_DTYPES:
@@ -182,6 +217,7 @@ def span_of(graph: Graph, name: str, transposed: bool = False) -> Span:
         raise LevelheadError(
             f"{graph.path}: {name} has the shape {list(shape)}; export the model again"
         )
+    # In another file: its place says where, and must say as many bytes as the shape needs.
     external = external_place(tensor, graph.path)
     if external:
         file = graph.path.parent / external["location"]
@@ -218,6 +254,9 @@ def _check_untied(graph: Graph, tensor: TensorProto, span: Span) -> None:
         graph: the model.
         tensor: the one that is changed.
         span: where its numbers are.
+
+    Raises:
+        LevelheadError: one has; exporters that share weights write them once.
     """
     for other in messages(graph.model, "TensorProto"):
         place = external_place(other, graph.path)

@@ -1,8 +1,12 @@
-"""The graph of an ONNX model: who makes and uses each value, which operator a node is, and what is constant.
+"""The graph of an ONNX model: who makes and uses each value, and what is constant.
 
 A graph is a list of nodes; each takes values by name and makes others. Weights are initializers, or
 the outputs of nodes called Constant. `Graph` answers what the walk from an output back to the head
 (onnx_walk.py) asks: which node makes a value, which values are constant, of which shape they are.
+
+Names are all that there is: a value that no node makes is an input or an initializer, and an empty
+name stands for an input that is left out. Nodes may hold graphs (If, Loop), which use values of the
+graph around them; those count as uses, but no head is looked for inside.
 """
 
 from __future__ import annotations
@@ -59,11 +63,19 @@ class Graph:
 
     @cached_property
     def functions(self) -> set[tuple[str, str]]:
-        """The operators that the model defines itself: a runtime may take them for those of the same name."""
+        """The operators that the model defines itself, as (domain, name).
+
+        A runtime may take them for those of the same name, which then do something else than their
+        name says.
+        """
         return {(_domain(function), function.name) for function in self.model.functions}
 
     def operator(self, node: NodeProto) -> str:
-        """Return which operator a node is: by its name alone if it is one of ONNX itself, else with its domain."""
+        """Return which operator a node is.
+
+        By its name alone if it is one of ONNX itself; else with its domain, such as
+        `com.microsoft::Gelu`, so that no table of known operators has it.
+        """
         domain = _domain(node)
         name = node.op_type
         standard = domain == "" and name not in ML_OPERATORS
@@ -79,12 +91,15 @@ class Graph:
 
     @cached_property
     def nodes(self) -> list[NodeProto]:
-        """All nodes, also those of graphs in nodes."""
+        """All nodes, also those of graphs in nodes, in no order that matters."""
         return list(messages(self.model.graph, "NodeProto"))
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """How often each value is taken: by nodes, or as an output of the model."""
+        """How often each value is taken: by nodes, or as an output of the model.
+
+        A weight that is used twice is not scaled: both uses would change.
+        """
         uses = Counter(output.name for output in self.model.graph.output)
         for node in self.nodes:
             uses.update(node.input)
@@ -92,10 +107,15 @@ class Graph:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The sizes of each value's axes, where they are known; a size that is not is 0."""
+        """The sizes of each value's axes, where they are known; a size that is not is 0.
+
+        By onnx's inference over the model without its large numbers, which it does not need.
+        """
         from onnx.shape_inference import infer_shapes
 
         try:
+            # Values of shapes are followed, too: a Reshape often takes its target from a Shape and
+            # a Concat.
             graph = infer_shapes(self.model, data_prop=True).graph
         except Exception:  # of many kinds, for a model that cannot be run: then no rank is known
             return {}
@@ -111,7 +131,13 @@ class Graph:
         return len(self.shapes.get(value, ()))
 
     def is_constant(self, name: str) -> bool:
-        """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
+        """Return whether a value comes from a constant by casts, transposes and scales alone.
+
+        Remembered for all values on the way: a chain of thousands is walked once, whoever asks.
+        """
+        # From the value back to one that is known, a constant, or something that may not be passed.
+        # What that one is holds for all on the way. A circle, which no model should have, ends it
+        # as well.
         passing = (*PASSING, "DequantizeLinear")
         way: set[str] = set()  # the values from here back to the one that decides
         while name not in self.fixed and name not in way and name not in self.constants:
@@ -129,7 +155,15 @@ class Graph:
         return [name for name in node.input if name and not self.is_constant(name)]
 
     def source(self, name: str, through: tuple[str, ...] = PASSING) -> tuple[str, list[NodeProto]]:
-        """Return the constant, or else the value, that a value comes from, and the nodes that it passes on the way."""
+        """Return what a value comes from, and the nodes that it passes on the way.
+
+        Args:
+            name: the value.
+            through: operators that are passed, by their first input.
+
+        Returns:
+            The constant, or else the value where the way ends; and the nodes, the nearest first.
+        """
         passed: dict[str, NodeProto] = {}
         while name not in self.constants and name not in passed:
             node = self.makers.get(name)
@@ -140,7 +174,13 @@ class Graph:
         return name, list(passed.values())
 
     def maker(self, name: str, operator: str, *through: str) -> NodeProto | None:
-        """Return the node of this operator that a value comes from, by way of others if they are named; or None."""
+        """Return the node of this operator that a value comes from, or None.
+
+        Args:
+            name: the value.
+            operator: which is wanted.
+            through: others that may lie between; Identity always may.
+        """
         value, _ = self.source(name, ("Identity", *through))
         node = self.makers.get(value)
         if node is None or self.operator(node) != operator or not node.input:
@@ -149,7 +189,13 @@ class Graph:
 
     @cached_property
     def constants(self) -> dict[str, tuple[TensorProto, Steps]]:
-        """{name: (tensor, where it is in the file, as field numbers and indices)}."""
+        """The constants by name: {name: (tensor, where it is in the file)}.
+
+        Where is told as steps for `WireFile.locate`. The tensors are without large numbers.
+
+        Raises:
+            LevelheadError: two have one name, of which a runtime may take either.
+        """
         # Fields: 7 is the graph of a model, 5 an initializer of a graph, 1 a node of it, 5 an attribute of a node, and
         # 5 the tensor of an attribute.
         constants: list[tuple[str, TensorProto, Steps]] = []
@@ -167,7 +213,11 @@ class Graph:
         return {name: (tensor, steps) for name, tensor, steps in constants}
 
     def integers(self, name: str) -> list[int] | None:
-        """Return the numbers of a constant, such as a shape; None if it is not one, or they are not known."""
+        """Return the numbers of a constant, such as a shape.
+
+        None if it is not one, or they are not known: in another file, or left out, as long ones
+        are.
+        """
         from onnx.numpy_helper import to_array
 
         try:
@@ -226,7 +276,15 @@ def integers_attribute(node: NodeProto, name: str) -> list[int] | None:
 
 
 def messages(message: Message, kind: str = "") -> Iterator[Message]:
-    """Yield a message and all those in it, or those of a kind; no tensor is opened, as that copies its numbers."""
+    """Yield a message and all those in it, or those of a kind.
+
+    No tensor is opened, as that copies its numbers, nor the description of a value, which has no
+    tensors.
+
+    Args:
+        message: of protobuf.
+        kind: the name of the messages that are wanted, such as `TensorProto`; all if empty.
+    """
     waiting = [message]
     for inner in waiting:  # which grows
         name = inner.DESCRIPTOR.name
@@ -237,6 +295,7 @@ def messages(message: Message, kind: str = "") -> Iterator[Message]:
         for field_of, value in inner.ListFields():
             if field_of.message_type is None:
                 continue
+            # A field is one message, or a row of them.
             if hasattr(value, "DESCRIPTOR"):
                 waiting.append(value)
             else:
@@ -244,7 +303,10 @@ def messages(message: Message, kind: str = "") -> Iterator[Message]:
 
 
 def texts(model: ModelProto) -> Iterator[str | bytes]:
-    """Yield every name in a model; protobuf gives those that are not UTF-8 as bytes."""
+    """Yield every name in a model; protobuf gives those that are not UTF-8 as bytes.
+
+    Descriptions for people (`doc_string`) are no names: nothing goes by them.
+    """
     for tensor in messages(model, "TensorProto"):
         yield tensor.name
         for entry in tensor.external_data:

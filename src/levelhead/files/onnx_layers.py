@@ -3,6 +3,12 @@
 `linear_layer` reads a Gemm, MatMul or Conv: which constant is its weight, behind casts, transposes
 and reshapes, which its bias, and whether the file has the rows of the classes or their columns.
 `biased_layer` does so for a layer whose bias is added by a node of its own.
+
+    Gemm    alpha x W + beta b, W [d, K], or [K, d] with transB
+    MatMul  x W, W [d, K]; a bias is an Add behind it
+    Conv    W [K, d, 1, 1] and b [K]
+
+The result is a `LinearNode`, still in names of the graph; onnx.py looks up where their numbers are.
 """
 
 from __future__ import annotations
@@ -59,7 +65,7 @@ class LinearNode:
 
     @property
     def names(self) -> set[str]:
-        """What the layer can be called by."""
+        """What the layer can be called by: its key, its weight or its node, which may be ""."""
         if self.rows:
             return {self.key}
         return {self.key, self.weight, self.node.name}
@@ -84,6 +90,10 @@ def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> OnnxHead:
     Args:
         graph, node: where it is.
         added: a constant that a node behind it adds to its outputs, or None.
+
+    Raises:
+        LevelheadError: it has two biases, its weight is computed, shared or no matrix, or its bias
+            is not along the classes.
     """
     operator = graph.operator(node)
     title = f"{operator} {node.name!r}"
@@ -103,6 +113,7 @@ def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> OnnxHead:
     if weight.turned:
         transposed = not transposed
     bias = None
+    # The bias: of its own, or added behind it; which axis has the classes depends on that.
     if own_bias or added:
         constant = _constant_behind(graph, own_bias or added or "")
         bias = constant.name
@@ -117,7 +128,10 @@ def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> OnnxHead:
 
 
 def _check_weight(node: NodeProto, operator: str, title: str, weight: _Constant) -> None:
-    """Raise if a weight is not a matrix, or that of a 1x1 convolution in one group."""
+    """Raise if a weight is not a matrix, or that of a 1x1 convolution in one group.
+
+    A convolution in groups is several small layers: each output sees some of the inputs alone.
+    """
     shape = weight.shape
     groups = integer_attribute(node, "group", 1)
     if operator == "Conv" and groups != 1:
@@ -132,7 +146,17 @@ def _check_weight(node: NodeProto, operator: str, title: str, weight: _Constant)
 
 
 def _check_bias(bias: _Constant, axis: int, classes: int, title: str) -> None:
-    """Raise if a bias has K numbers along another axis than that of the classes, counted from the last."""
+    """Raise if a bias has K numbers along another axis than that of the classes.
+
+    Broadcasting would take [K, 1] behind [N, K], where N happens to be K or 1, and add something
+    else.
+
+    Args:
+        bias: the constant, as the layer sees it.
+        axis: of the classes, counted back from the last, -1.
+        classes: K.
+        title: of the layer, for the message.
+    """
     sizes = bias.shape
     if prod(sizes) == classes > 1 and (len(sizes) < -axis or sizes[axis] != classes):
         got = f"{bias.name!r}, which is added to {title}, has shape {list(sizes)}"
@@ -141,14 +165,20 @@ def _check_bias(bias: _Constant, axis: int, classes: int, title: str) -> None:
 
 
 def _factors(node: NodeProto) -> tuple[float, float]:
-    """Return alpha and beta of a Gemm, ``alpha W x + beta b``; others have 1."""
+    """Return alpha and beta of a Gemm, ``alpha W x + beta b``; others have 1.
+
+    With other factors, what is added to the bias arrives as beta times that in the logits.
+    """
     alpha = attribute_of(node, "alpha")
     beta = attribute_of(node, "beta")
     return (1 if alpha is None else alpha.f, 1 if beta is None else beta.f)
 
 
 def biased_layer(graph: Graph, node: NodeProto) -> OnnxHead | None:
-    """Return the layer that an Add completes by its bias; None if it adds something else."""
+    """Return the layer that an Add completes by its bias; None if it adds something else.
+
+    PyTorch exports a linear layer on [N, T, d] as MatMul and Add.
+    """
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = graph.moving(node)
     if graph.operator(node) != "Add" or len(fixed) != 1 or len(moving) != 1:
@@ -160,7 +190,15 @@ def biased_layer(graph: Graph, node: NodeProto) -> OnnxHead | None:
 
 
 def _layer_under(graph: Graph, name: str, bias: str) -> NodeProto | None:
-    """Return the linear layer that a bias is added to: at once, or cast, or reshaped with its classes last; or None."""
+    """Return the linear layer that a bias is added to, or None.
+
+    At once, or behind a cast or a reshape that leaves the classes last.
+
+    Args:
+        graph: the model.
+        name: what the bias is added to.
+        bias: the constant.
+    """
     value, passed = graph.source(name, ("Identity", "Cast", "Reshape"))
     node = graph.makers.get(value)
     reshapes = [step for step in passed if graph.operator(step) == "Reshape"]
@@ -194,7 +232,7 @@ def _cast_types(graph: Graph, nodes: list[NodeProto]) -> list[int]:
 
 
 class _Constant(NamedTuple):
-    """A constant that a layer uses, as the layer sees it."""
+    """A constant that a layer uses, as the layer sees it: through transposes and reshapes."""
 
     name: str
     turned: bool  # whether it is transposed on the way
@@ -202,7 +240,16 @@ class _Constant(NamedTuple):
 
 
 def _constant_behind(graph: Graph, name: str) -> _Constant:
-    """Return the constant that a value comes from; raise if another node uses it too, or it is computed."""
+    """Return the constant that a value comes from.
+
+    Args:
+        graph: the model.
+        name: what the layer takes as its weight or bias.
+
+    Raises:
+        LevelheadError: another node uses it, too, on any step of the way; it is computed,
+            quantized, or turned in a way that a matrix of rows cannot follow.
+    """
     turned = False
     target = None  # the shape that the last reshape on the way gives it
     while True:  # ends: a circle is entered by a value that is used twice
@@ -220,6 +267,8 @@ def _constant_behind(graph: Graph, name: str) -> _Constant:
             raise _not_constant(graph, name, node)
         operator = graph.operator(node)
         if operator == "Reshape":
+            # The reshape next to the layer says the shape in the end; one whose target is not known
+            # gives a shape that nothing fits.
             target = target or graph.integers(input_of(node, 1)) or [0]
         elif operator == "Transpose":
             order = integers_attribute(node, "perm") or [1, 0]
@@ -229,12 +278,16 @@ def _constant_behind(graph: Graph, name: str) -> _Constant:
             if target and order == [1, 0]:
                 reason = f"its weights {name!r} are transposed, then reshaped"
                 raise LevelheadError(f"{reason}; export the model again")
+            # Twice transposed is as it was; an order that leaves all axes changes nothing.
             turned ^= order == [1, 0]
         name = input_of(node)
 
 
 def _not_constant(graph: Graph, name: str, node: NodeProto | None) -> LevelheadError:
-    """Return the error for a weight that a node makes, or an input gives."""
+    """Return the error for a weight that a node makes, or an input gives.
+
+    A DequantizeLinear is named as what it is: the weight is quantized.
+    """
     operator = "an input"
     if node is not None:
         operator = graph.operator(node)
@@ -248,6 +301,9 @@ def _not_constant(graph: Graph, name: str, node: NodeProto | None) -> LevelheadE
 
 def _reshaped_to(shape: tuple[int, ...], target: list[int]) -> tuple[int, ...]:
     """Return the shape that a constant of another shape is given, of which one size may be -1.
+
+    Raises:
+        LevelheadError: the numbers are not as many, or the target is not known.
 
     >>> _reshaped_to((10, 512, 1, 1), [10, -1])
     (10, 512)
@@ -269,7 +325,11 @@ class FoundNode(NamedTuple):
 
 
 def node_of(graph: Graph, weight: str) -> FoundNode:
-    """Return the linear layer whose weight is this constant."""
+    """Return the linear layer whose weight is this constant, which was found before.
+
+    For a new bias: the node has to take it, in the dtype that the layer computes in. That is the
+    constant's, or what a cast between the two makes of it.
+    """
     for i, node in enumerate(graph.model.graph.node):
         if graph.operator(node) not in LINEAR or len(node.input) < 2:
             continue
@@ -283,7 +343,11 @@ def node_of(graph: Graph, weight: str) -> FoundNode:
 
 
 def classifier_key(graph: Graph, node: NodeProto) -> str:
-    """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
+    """Return a name for a LinearClassifier that no other node has.
+
+    Its own or, failing that, that of its output: exporters may leave nodes without names, or give
+    one name to several.
+    """
     names = Counter(other.name for other in graph.model.graph.node)
     if node.name and names[node.name] == 1:
         return node.name

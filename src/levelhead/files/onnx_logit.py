@@ -1,4 +1,11 @@
-"""Heads in ONNX with a layer of one row for each class, or one logit of two classes, as skl2onnx writes them."""
+"""Heads in ONNX of one row for each class, or one logit of two classes, as skl2onnx writes them.
+
+scikit-learn's binary classifiers have one logit z, and give two columns: (-z, z) as scores, (1 - p,
+p) as probabilities. In a graph these are a Concat of two values, and a Slice or
+ArrayFeatureExtractor where the second is taken again: `two_scores_of` sees through both.
+One-against-the-rest models have such a classifier for each class, and a Concat of all their second
+columns: `layer_of_rows` makes one layer of them.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +23,13 @@ if TYPE_CHECKING:
 def two_scores_of(
     graph: Graph, node: NodeProto, is_probability: Callable[[str], bool]
 ) -> str | None:
-    """Return the z of which a node makes (-z, z), or the p of (1 - p, p), or which it takes from these; or None.
+    """Return the z of which a node makes (-z, z), or the p of (1 - p, p); or None.
 
     A Concat makes two scores of one logit, and a Slice or the like takes the second of them again.
+
+    Args:
+        graph, node: the Concat, or what takes from one.
+        is_probability: whether a value is a sigmoid: only then 1 - p is what the other class has.
     """
     if graph.operator(node) == "Concat":
         return _doubled(graph, node, is_probability)
@@ -40,7 +51,12 @@ def two_scores_of(
 
 
 def _doubled(graph: Graph, pair: NodeProto, is_probability: Callable[[str], bool]) -> str | None:
-    """Return the value that a Concat has twice: with a minus before, or as what a probability leaves of 1."""
+    """Return the value that a Concat has twice: with a minus before, or as what p leaves of 1.
+
+    Args:
+        graph, pair: the Concat.
+        is_probability: as in `two_scores_of`.
+    """
     if len(pair.input) != 2 or not _joins_classes(graph, pair):
         return None
     # The first is to be -z of the second, written as Neg or as a product, or 1 - p.
@@ -65,7 +81,11 @@ def _doubled(graph: Graph, pair: NodeProto, is_probability: Callable[[str], bool
 
 
 def _joins_classes(graph: Graph, node: NodeProto) -> bool:
-    """Return whether a Concat puts values side by side along the axis of the classes: the second, of scores [N, K]."""
+    """Return whether a Concat puts values side by side along the axis of the classes.
+
+    Where that axis is not known, scores are taken to be [N, K], so that it is the second: unless
+    the value is known to have other axes.
+    """
     axis = integer_attribute(node, "axis", 0)
     for name in node.input:
         classes = class_axis(graph, name)
@@ -79,7 +99,7 @@ def _joins_classes(graph: Graph, node: NodeProto) -> bool:
 
 
 def takes_second(graph: Graph, node: NodeProto) -> bool:
-    """Return whether a node takes the second of two columns."""
+    """Return whether a node takes the second of two columns: an ArrayFeatureExtractor or a Slice."""
     operator = graph.operator(node)
     if operator == EXTRACTOR:
         return len(node.input) == 2 and graph.integers(node.input[1]) == [1]
@@ -91,7 +111,10 @@ def takes_second(graph: Graph, node: NodeProto) -> bool:
 
 
 def _is_binary(node: NodeProto) -> bool:
-    """Return whether a LinearClassifier has two classes, of which the second has the score."""
+    """Return whether a LinearClassifier has two classes, of which the second has the score.
+
+    A post_transform such as SOFTMAX compares its two scores, and then the second is not one logit.
+    """
     labels = 0
     numbers = attribute_of(node, "classlabels_ints")
     if numbers is not None:
@@ -105,12 +128,13 @@ def _is_binary(node: NodeProto) -> bool:
 
 
 def layer_of_rows(graph: Graph, node: NodeProto, layers: list[list[OnnxHead]]) -> OnnxHead | None:
-    """Return the layer that several of one row each make together, if a Concat has one for each class; or None.
+    """Return the layer that several of one row each make together, or None.
 
     Args:
-        graph, node: the Concat.
+        graph, node: the Concat, which must have one of them for each class.
         layers: the layers behind each of its inputs.
     """
+    # One layer behind each input, and the inputs side by side along the classes.
     singles = [heads[0] for heads in layers if len(heads) == 1]
     if len(singles) < len(layers) or not _joins_classes(graph, node):
         return None
@@ -123,6 +147,7 @@ def layer_of_rows(graph: Graph, node: NodeProto, layers: list[list[OnnxHead]]) -
     if len(sigmoids) > 1 or len({single.key for single in singles}) < len(singles):
         return None
     follows = ("Sigmoid",) if sigmoids == {True} else ()
+    # A Concat of one value is that value. The layer that others make is known by its rows.
     first, *others = singles
     if not others:
         return OnnxHead(first.key, first.layer, follows)
@@ -132,7 +157,14 @@ def layer_of_rows(graph: Graph, node: NodeProto, layers: list[list[OnnxHead]]) -
 
 
 def _is_one_row(graph: Graph, value: str, head: OnnxHead) -> bool:
-    """Return whether a value is one column: the score of a layer of one row, as it is or as a sigmoid."""
+    """Return whether a value is one column: the score of a layer of one row, or its sigmoid.
+
+    It needs a bias, as joined rows have one each (`join_rows`).
+
+    Args:
+        graph, value: the model, and what a Concat takes.
+        head: the only layer behind it.
+    """
     if not head.plain or head.layer.rows or head.layer.bias is None:
         return False
     if graph.operator(head.layer.node) == CLASSIFIER:

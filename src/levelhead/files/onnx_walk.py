@@ -1,9 +1,20 @@
 """The walk back through an ONNX graph, from an output to the layers that are its head.
 
-`heads_of` walks by `layers_behind` (heads/graph.py), which asks `_maker_of` of each value what makes
-it: a linear layer, which ends the walk; a node that passes the outputs of a head on, such as a
-softmax, a mean over pixels or a sum of heads; or something that may mix the classes, which is an
+`heads_of` walks by `layers_behind` (heads/graph.py), which asks `_maker_of` of each value what
+makes it: a linear layer, which ends the walk; a node that passes the outputs of a head on, such as
+a softmax, a mean over pixels or a sum of heads; or something that may mix the classes, which is an
 error. `Undecided` is the error that the caller may overrule by naming the layer, `named_layers`.
+
+    _maker_of: by the operator of the node that makes a value
+        linear_layer, classifier: a layer
+        softmax_written_out ... (onnx_patterns.py): nodes that are one function together
+        _harmless: softmax, reshapes, means over other axes
+        _pick: slices and gathers along other axes, or behind an argmax
+        _concat: one row for each class, or (-z, z)
+        _sum: a bias, several heads, a constant factor
+
+What is right to pass is what keeps this true: multiplying the row of a class, or adding to its
+bias, does the same to the score that is compared with the others in the end.
 """
 
 from __future__ import annotations
@@ -62,14 +73,27 @@ NAME_SCORING_LAYER = Advice(
 
 
 class Undecided(LevelheadError):
-    """Something follows a layer that may or may not leave its classes alone: the caller may name the layer."""
+    """Something follows a layer that may or may not leave its classes alone.
+
+    The caller may name the layer, and so say that it does. What is known to be wrong, such as a
+    mean over the classes, is a plain LevelheadError, and a name does not help.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, advice=NAME_SCORING_LAYER)
 
 
 def heads_of(graph: Graph, value: str) -> list[OnnxHead]:
-    """Return the linear layers whose outputs become this value."""
+    """Return the linear layers whose outputs become this value.
+
+    Args:
+        graph: the model, which remembers what was walked.
+        value: an output, or what becomes one.
+
+    Raises:
+        Undecided: something on the way may mix the classes.
+        LevelheadError: something does, or the value does not come from a layer that can be changed.
+    """
     heads = []
     for head in layers_behind(value, partial(_maker_of, graph), graph.walked).values():
         # A Normalizer is harmless where a LinearClassifier made probabilities before it.
@@ -127,7 +151,11 @@ def _values_before(graph: Graph, outputs: list[str]) -> set[str]:
 
 
 def classifier(graph: Graph, node: NodeProto) -> OnnxHead:
-    """Return the layer that a LinearClassifier is; its label is that of the largest score."""
+    """Return the layer that a LinearClassifier is; its label is that of the largest score.
+
+    Its weight and bias are attributes, no constants of the graph, and get names after its key:
+    onnx_classifier.py looks up where they are.
+    """
     key = classifier_key(graph, node)
     layer = LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False)
     follows = ("ArgMax",)
@@ -138,7 +166,14 @@ def classifier(graph: Graph, node: NodeProto) -> OnnxHead:
 
 
 def _maker_of(graph: Graph, value: str) -> OnnxHead | Passes:
-    """Return what makes a value; raise LevelheadError if that is neither linear nor may follow a head."""
+    """Return what makes a value: a layer, or a node that passes the outputs of one on.
+
+    The order of the questions matters: a Div may be the end of a softmax, of probabilities divided
+    by their sum, or a head divided by a number.
+
+    Raises:
+        LevelheadError: it is neither linear nor may follow a head.
+    """
     node = graph.makers.get(value)
     if node is None:
         raise LevelheadError(f"comes from an input of the model; {EXPECTED}")
@@ -179,7 +214,16 @@ def _maker_of(graph: Graph, value: str) -> OnnxHead | Passes:
 
 
 def _harmless(graph: Graph, node: NodeProto, value: str) -> Passes:
-    """Return that a node passes its input on; raise if it is known to mix the classes, or may."""
+    """Return that a node passes its input on.
+
+    Args:
+        graph, node, value: the model, the node, and what it makes.
+
+    Raises:
+        Undecided: it may mix the classes.
+        LevelheadError: it does: a mean over them, or a softmax over another axis, which makes the
+            scores of a class compete with each other.
+    """
     operator = graph.operator(node)
     source = input_of(node)
     follows = f"{operator} {node.name!r} follows the head"
@@ -204,7 +248,12 @@ def _harmless(graph: Graph, node: NodeProto, value: str) -> Passes:
 
 
 def _check_mean(graph: Graph, node: NodeProto, follows: str) -> None:
-    """Raise if a mean is over the classes, or may be, unless it is of layers of one row each."""
+    """Raise if a mean is over the classes, or may be, unless it is of layers of one row each.
+
+    Args:
+        graph, node: the ReduceMean.
+        follows: the begin of the message.
+    """
     source = input_of(node)
     axes = reduced_axes(graph, node)
     rank = graph.rank(source)
@@ -222,7 +271,11 @@ def _check_mean(graph: Graph, node: NodeProto, follows: str) -> None:
 
 
 def _resizes_each_class(graph: Graph, node: NodeProto) -> bool:
-    """Return whether a Resize is of pixels [N, K, H, W], class by class, and adds nothing of its own."""
+    """Return whether a Resize is of pixels [N, K, H, W], class by class, and adds nothing.
+
+    Interpolation is a mean with weights that sum to 1: what is added to all pixels of a class is
+    there behind it as well.
+    """
     source = input_of(node)
     before = graph.shapes.get(source, ())
     after = graph.shapes.get(node.output[0], ())
@@ -234,7 +287,15 @@ def _resizes_each_class(graph: Graph, node: NodeProto) -> bool:
 
 
 def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
-    """Return that a node only picks entries: of what is decided already, or along other axes than the classes."""
+    """Return that a node only picks entries, of what is decided already or along other axes.
+
+    Args:
+        graph, node, value: the model, the node (Transpose, Split, Slice, Gather or
+            ArrayFeatureExtractor), and what it makes.
+
+    Raises:
+        Undecided: it may pick some of the classes: then the others no longer compete.
+    """
     operator = graph.operator(node)
     source = input_of(node)
     follows = f"{operator} {node.name!r} follows the head"
@@ -276,7 +337,11 @@ def _is_decided(graph: Graph, value: str) -> bool:
 
 
 def _concat(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
-    """Return the head that a Concat makes: of one row for each class, or the two scores of one logit."""
+    """Return the head that a Concat makes: of one row for each class, or of one logit.
+
+    Raises:
+        Undecided: it joins something else.
+    """
     logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
     if logit is not None:
         return Passes([logit], "ArgMax")
@@ -287,7 +352,15 @@ def _concat(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
 
 
 def _sum(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
-    """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
+    """Return what a sum or product is: a layer and its bias, heads that are added up, or a factor.
+
+    Heads that are added up are scaled together. A head times one number keeps the order of its
+    classes; what is added to its bias is scaled on the way, so that it is not `plain`.
+
+    Raises:
+        LevelheadError: its layer is quantized.
+        Undecided: it adds or multiplies by something for each class, or that is computed.
+    """
     first = input_of(node)
     operator = graph.operator(node)
     layer = biased_layer(graph, node)
