@@ -181,6 +181,7 @@ def format_of(path: str | Path) -> Format:
     expected = f"expected a model as {', '.join(by_suffix)}"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; {expected}")
+    # A folder has no suffix; its format is the one whose models may be folders.
     for line in MODEL_FORMATS.values():
         if line.is_folder(path):
             return line

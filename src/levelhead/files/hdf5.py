@@ -262,6 +262,7 @@ def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
     """
     if _TABLE not in group:
         raise LevelheadError("expected a group as a symbol table")
+    # The names of all members at once: entries of the tree point into them.
     tree, heap = unpack_from("<2Q", group[_TABLE][0])
     _, size, _, texts = reader.block(heap, b"HEAP", "IQQQ")
     names = reader.read(texts, size)
@@ -347,6 +348,7 @@ def _dtype(form: bytes) -> tuple[str, int]:
     Args:
         form: the body of the message.
     """
+    # Class and version, three bytes of flags (the byte order among them), and the size of a number.
     kind, order, _, _, width = unpack_from("<4BI", form)
     kind &= 15  # the other bits are a version
     if kind == _FLOAT and not order & 0x41:  # little-endian

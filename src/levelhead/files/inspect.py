@@ -172,6 +172,7 @@ class _BiasSize(NamedTuple):
         """
         if head.bias is None:
             return _BiasSize(None, None)
+        # In float64; a row of zeros must not divide by zero.
         size = np.abs(head.bias.astype(np.float64))
         share = float(np.median(size / np.maximum(_norms(head), np.finfo(float).tiny)))
         if counts is None:
@@ -226,6 +227,7 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
         titles[1] = ""  # an empty column is left out
     else:
         order = np.argsort(-seen.counts, kind="stable")
+    # A head of zeros has no longest bar: the smallest number there is keeps the division sound.
     longest = max(float(seen.norms.max()), np.finfo(float).tiny)
     rows = []
     for i in order.tolist():

@@ -47,6 +47,8 @@ def layers_in(config: Config) -> Iterator[ConfiguredLayer]:
     Args:
         config: of the model; one that is damaged raises LookupError, TypeError and the like.
     """
+    # Models inside wait until the one around them is done: each counts the classes of its own
+    # layers.
     waiting = [ConfiguredLayer((), "", 1, config)]
     while waiting:
         model = waiting.pop()
@@ -95,6 +97,7 @@ def places_of_keras_2(config: Config, keys: Iterable[str]) -> dict[LayerPath, st
         for layer in model["config"]["layers"]:
             by_class[_snake_case(layer)].append(layer)
         for word, layers in by_class.items():
+            # Where layers and places of a class are not as many, nobody knows which is whose.
             titles = _numbered(word, names)
             if len(titles) != len(layers):
                 continue

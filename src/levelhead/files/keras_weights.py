@@ -119,6 +119,8 @@ def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
         # By number: in the file they are sorted as texts, and 10 comes before 2.
         ordered = sorted(spans, key=lambda span: int(span.key.rpartition("/")[2]))
         first, *others = (span.shape for span in ordered)
+        # A kernel alone or with a bias; scale and shift of a norm, perhaps with its running mean
+        # and variance; or something else.
         titles = [f"vars/{i}" for i in range(len(ordered))]
         if len(first) > 1 and others in ([], [first[-1:]]):
             titles = ["kernel", "bias"]

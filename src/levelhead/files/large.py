@@ -85,6 +85,7 @@ def is_large(located: LocatedHead) -> bool:
     rows are left out, as two may be two opposite rows, which only their numbers tell.
     """
     layer, *others = located.layers
+    # One layer, of which every row is a class of its own.
     single = not others and layer.opposite is None and layer.classes > 2
     # Its rows lie one after another, and nothing lies between their numbers.
     in_rows = all(

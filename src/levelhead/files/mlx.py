@@ -119,6 +119,7 @@ def _span(archive: Archive, record: ZipInfo) -> Span:
     if header.dtype.hasobject or size != prod(shape) * header.dtype.itemsize:
         expected = f"expected {list(shape)} numbers of {header.dtype} for {key}"
         raise LevelheadError(f"{path}: {expected}, got {size} bytes; save the weights again")
+    # Types that a head cannot have keep the name that numpy gives them, for messages.
     name = MLX_DTYPES.get(header.dtype.str, str(header.dtype))
     if header.by_columns and len(shape) > 1:
         name = f"{name}, column by column"

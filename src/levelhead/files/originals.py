@@ -42,6 +42,7 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
         bits: the permissions of the file. It holds some of the old files' numbers, and should be no
             more open than they are.
     """
+    # The line of JSON first, then the old bytes in the same order.
     files = {}
     for name, original in originals.items():
         edits = [[edit.offset, edit.length, len(edit.data)] for edit in original.edits]
@@ -92,6 +93,7 @@ def _original(file: BinaryIO, path: Path, entry: dict) -> Original:
     at = file.tell()
     _check_edits(entry["edits"], path.stat().st_size)
     edits = []
+    # Old bytes follow one another in the order of the edits.
     for offset, length, size in entry["edits"]:
         edits.append(Edit(offset, length, held(file, path, at, size)))
         at += size

@@ -141,6 +141,7 @@ def _complete(
     if start == end and after.lstrip() != "}":  # there was none, and tensors follow
         metadata += ","
     data = (header.text[:start] + metadata + after).encode()
+    # Spaces are the padding that the format has for its header.
     data += b" " * (-len(data) % 8)  # the numbers begin at a multiple of 8 bytes
     return [Edit(0, 8 + header.length, len(data).to_bytes(8, "little") + data), *edits]
 
@@ -174,6 +175,7 @@ def _metadata_range(text: str) -> tuple[int, int]:
     first = text.index("{") + 1
     at = first
     while True:
+        # To the next key: past commas and spaces. Then past the key, the colon and its value.
         at = between.match(text, at).end()  # type: ignore[union-attr]
         if text[at] == "}":
             return first, first

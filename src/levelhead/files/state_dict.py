@@ -47,6 +47,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamp = check_regular_file(path, "a state dict")
     archive = open_checkpoint(path)
     content, storages = load_checkpoint(archive)
+    # All tensors, for bytes that are shared; and those of state dicts, for the head.
     everything = list(_tensors_in(content, path))
     state = dict(_state(content, path, "", {id(content)}))
     spans = {key: _span(archive, storages, key, tensor) for key, tensor in state.items()}
@@ -177,6 +178,7 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: T
     shape = tuple(tensor.shape)
     if str(tensor.layout) != "torch.strided":
         return Span(key, path, 0, f"{dtype}, sparse", shape)
+    # Sparse ones aside, a tensor is a view of its storage, which torch numbered when it was loaded.
     storage = tensor.untyped_storage()
     record = storages.get(getattr(storage, "_checkpoint_offset", -1))
     if record is None:
@@ -194,6 +196,7 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: T
         stored = f"{dtype}, not contiguous"
     if turned:
         shape = shape[::-1]
+    # A tensor may begin anywhere in its storage, as a part of a larger one does.
     item = tensor.element_size()
     offset = archive.data_at[record.filename] + int(tensor.storage_offset()) * item
     return Span(key, path, offset, stored, shape, turned, _reach(tensor))
