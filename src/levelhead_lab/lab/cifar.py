@@ -1,10 +1,23 @@
-"""CIFAR-10 and CIFAR-100 from the official files: the binary version, or the python version without running pickle."""
+"""CIFAR-10 and CIFAR-100 from the official files: binary, or python without running pickle.
+
+`load` looks for either version, reads the training and the test files one by one, checks the md5 of
+each against the official one, and joins them in the order of their names: that is the order by
+which `subset = "first"` keeps samples.
+
+The formats (https://www.cs.toronto.edu/~kriz/cifar.html):
+
+- binary: records of one label byte (CIFAR-100: coarse, then fine) and 3072 bytes of pixels: 1024 of
+  red, then of green, then of blue, each row by row. That is [3, 32, 32] as it stands.
+- python: a pickle, written by Python 2, of a dict with the same pixels as `data` [N, 3072], uint8,
+  and `labels` or `fine_labels`. A pickle may run any code, so it is read by an unpickler that knows
+  numpy arrays and nothing else.
+"""
 
 import hashlib
 import io
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,22 +39,36 @@ CIFAR10_NAMES = (
     "truck",
 )
 
-# For each version: the folder, the training files and the test files.
+# Images [n, 3, 32, 32], uint8, and labels [n] of one file.
+_Samples: TypeAlias = tuple[np.ndarray, np.ndarray]
+
+
+class CifarFiles(NamedTuple):
+    """Where the files of one version of a data set are."""
+
+    folder: str  # as the archive unpacks it
+    train: list[str]  # names of files, in the order of the samples
+    test: list[str]
+
+
 BINARY_FILES = {
-    "cifar10": (
+    "cifar10": CifarFiles(
         "cifar-10-batches-bin",
         [f"data_batch_{i}.bin" for i in range(1, 6)],
         ["test_batch.bin"],
     ),
-    "cifar100": ("cifar-100-binary", ["train.bin"], ["test.bin"]),
+    "cifar100": CifarFiles("cifar-100-binary", ["train.bin"], ["test.bin"]),
 }
 PYTHON_FILES = {
-    "cifar10": ("cifar-10-batches-py", [f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]),
-    "cifar100": ("cifar-100-python", ["train"], ["test"]),
+    "cifar10": CifarFiles(
+        "cifar-10-batches-py", [f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]
+    ),
+    "cifar100": CifarFiles("cifar-100-python", ["train"], ["test"]),
 }
 
-# md5 of the official files: of the python version as torchvision lists them, of CIFAR-10's binary version as several
-# other libraries do, of CIFAR-100's binary version as taken from the official files.
+# md5 of the official files: of the python version as torchvision lists them, of CIFAR-10's binary
+# version as several other libraries do, of CIFAR-100's binary version as taken from the official
+# files.
 MD5 = {
     "cifar10": {
         "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -67,30 +94,43 @@ MD5 = {
 
 
 def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
-    """Read `cifar10` or `cifar100` from its folder below root, or from root itself; the binary version comes first."""
+    """Read a data set from its folder below root, or from root itself.
+
+    Args:
+        name: `cifar10` or `cifar100`.
+        root: where the archives were unpacked; the binary version comes first where both are there.
+        unofficial: accept files with another md5, such as a part of the official ones.
+
+    Raises:
+        FileNotFoundError: if neither version is there; the message says what to download.
+        LevelheadError: if a file is damaged, or its md5 is another one.
+    """
     classes = 10 if name == "cifar10" else 100
     for versions, read in ((BINARY_FILES, _read_binary), (PYTHON_FILES, _read_python)):
-        folder, train, test = versions[name]
-        for place in (root / folder, root):
-            if (place / train[0]).is_file() and (place / test[0]).is_file():
-                parts = [
-                    [read(place / file, name, unofficial) for file in files]
-                    for files in (train, test)
-                ]
-                splits = (
-                    Split(*(np.concatenate(arrays) for arrays in zip(*part, strict=True)))
-                    for part in parts
-                )
-                return Data(
-                    name, _class_names(place, name, classes), *splits, largest=50_000 // classes
-                )
+        version = versions[name]
+        for place in (root / version.folder, root):
+            # Of CIFAR-10's files the first is looked for; the others' absence is reported by name.
+            if not (place / version.train[0]).is_file() or not (place / version.test[0]).is_file():
+                continue
+            train = _joined([read(place / file, name, unofficial) for file in version.train])
+            test = _joined([read(place / file, name, unofficial) for file in version.test])
+            names = _class_names(place, name, classes)
+            return Data(name, names, train, test, largest=50_000 // classes)
     raise FileNotFoundError(
-        f"{root}: no {name} here; looked in {root.resolve()} for the folder {BINARY_FILES[name][0]} (binary "
-        f"version) or {PYTHON_FILES[name][0]} (python version); {where_to_get([name])}, and unpack it there"
+        f"{root}: no {name} here; looked in {root.resolve()} for the folder {BINARY_FILES[name].folder} (binary "
+        f"version) or {PYTHON_FILES[name].folder} (python version); {where_to_get([name])}, and unpack it there"
     )
 
 
-def _read_binary(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, np.ndarray]:
+def _joined(parts: list[_Samples]) -> Split:
+    """Return the samples of several files as one split, in the order of the files."""
+    images = np.concatenate([images for images, _ in parts])
+    labels = np.concatenate([labels for _, labels in parts])
+    return Split(images, labels)
+
+
+def _read_binary(path: Path, name: str, unofficial: bool) -> _Samples:
+    """Read one file of the binary version."""
     label_bytes = 1 if name == "cifar10" else 2  # the coarse label, then the fine one
     record = label_bytes + 3072
     content = np.fromfile(path, np.uint8)
@@ -104,14 +144,16 @@ def _read_binary(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, n
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64)
 
 
-def _read_python(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, np.ndarray]:
+def _read_python(path: Path, name: str, unofficial: bool) -> _Samples:
+    """Read one file of the python version; the md5 comes before the pickle is looked into."""
     content = path.read_bytes()
     key = "labels" if name == "cifar10" else "fine_labels"
     _check_md5(path, name, content, unofficial)
     batch = unpickle(content, path)
     try:
-        images = np.asarray(batch[b"data"])
-        labels = np.asarray(batch[key.encode()])
+        # The keys are bytes: Python 2 wrote them as its plain strings.
+        images = np.asarray(batch[b"data"])  # type: ignore[index, reportIndexIssue]
+        labels = np.asarray(batch[key.encode()])  # type: ignore[index, reportIndexIssue]
         return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
     except (KeyError, TypeError, ValueError) as error:
         raise LevelheadError(
@@ -120,18 +162,32 @@ def _read_python(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, n
 
 
 def _check_md5(path: Path, name: str, content: bytes, unofficial: bool) -> None:
+    """Raise LevelheadError if a file is not the official one, unless others are accepted.
+
+    A file that is damaged but has the right size would train without a word, and its numbers could
+    be compared with nobody's.
+    """
     official = MD5[name].get(path.name)
-    if official and not unofficial and (found := hashlib.md5(content).hexdigest()) != official:
+    if official is None or unofficial:
+        return
+    md5 = hashlib.md5(content).hexdigest()
+    if md5 != official:
         raise LevelheadError(
-            f"{path}: the md5 is {found}, but that of the official file is {official}; download it again",
+            f"{path}: the md5 is {md5}, but that of the official file is {official}; download it again",
             advice=Advice("unofficial", None, "if the file is meant to differ"),
         )
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """A reader of numpy arrays and plain containers. It refuses any other name in a pickle, so nothing can run."""
+    """A reader of numpy arrays and plain containers.
 
-    KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
+    A pickle runs code only by naming a function or class, which `find_class` looks up. It refuses
+    every name but the three that an array consists of, so nothing can run.
+    """
+
+    # By (module, name). The function that makes an empty array lies in a private module of numpy,
+    # whose name numpy 2 has changed; so it is taken from how an array of today is pickled.
+    KNOWN: ClassVar[dict[tuple[str, str], object]] = {
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
         **{
@@ -140,7 +196,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         },
     }
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in self.KNOWN:
             raise pickle.UnpicklingError(
                 f"it asks for {module}.{name}, but only numpy arrays are allowed"
@@ -148,8 +204,16 @@ class _ArrayUnpickler(pickle.Unpickler):
         return self.KNOWN[module, name]
 
 
-def unpickle(content: bytes, path: Path) -> Any:
-    """Return the value of a pickle that holds nothing but containers, strings, numbers and numpy arrays."""
+def unpickle(content: bytes, path: Path) -> object:
+    """Return the value of a pickle of containers, strings, numbers and numpy arrays alone.
+
+    Args:
+        content: of the file.
+        path: of the file, for the message.
+
+    Raises:
+        LevelheadError: if the pickle names anything else, or is damaged.
+    """
     try:
         return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a broken or hostile pickle can raise anything
@@ -157,6 +221,11 @@ def unpickle(content: bytes, path: Path) -> Any:
 
 
 def _class_names(place: Path, name: str, classes: int) -> tuple[str, ...]:
+    """Return the names of the classes, in the order of their labels.
+
+    Those of CIFAR-100 are in a text beside the binary files, or in the pickle `meta` beside the
+    others; numbers stand in for them where someone has left these out.
+    """
     if name == "cifar10":
         return CIFAR10_NAMES
     text = place / "fine_label_names.txt"
@@ -165,9 +234,9 @@ def _class_names(place: Path, name: str, classes: int) -> tuple[str, ...]:
         names = text.read_text(encoding="utf-8").split()
     elif meta.is_file():
         try:
-            names = [
-                item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]
-            ]
+            facts = unpickle(meta.read_bytes(), meta)
+            encoded = facts[b"fine_label_names"]  # type: ignore[index, reportIndexIssue]
+            names = [item.decode() for item in encoded]
         except (LookupError, TypeError, AttributeError) as error:
             raise LevelheadError(
                 f"{meta}: expected a dict with fine_label_names as byte strings ({error!r})"

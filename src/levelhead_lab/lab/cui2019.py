@@ -1,14 +1,20 @@
-"""The losses of Cui et al., 2019, as their code has them: softmax, sigmoid and sigmoid focal, class-balanced or not.
+"""The losses of Cui et al., 2019, as their code has them: softmax, sigmoid, focal; balanced or not.
 
-A sigmoid loss is summed over the classes. The head begins with ``log 1/(K-1)`` as its bias, so that every class is rare
-at first (recipe `cui2019-sigmoid`). Class weights have mean 1 over the classes, and a batch's loss is the plain mean.
+A sigmoid loss is summed over the classes. The head begins with ``log 1/(K-1)`` as its bias, so that
+every class is rare at first (recipe `cui2019-sigmoid`). Class weights have mean 1 over the classes,
+and a batch's loss is the plain mean.
 
-Reference: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, 2019, and its released code.
+`CUI_METHODS` are 25 methods, every loss with every beta of their search. They are no part of
+`METHODS`, because nobody but the reproduction of that paper's rows trains all of them.
+
+Reference: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, 2019, and its
+    released code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from levelhead.core.counts import Counts
@@ -29,9 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SigmoidLoss:
-    """``sum_k (1 - p_k)^focus (-log p_k)``, p_k the probability that the sigmoid of class k gives the truth."""
+    """``sum_k (1 - p_k)^focus (-log p_k)``, one value per sample.
 
-    focus: float = 0.0
+    p_k is the probability that the sigmoid of class k gives the truth: ``sigmoid(l_k)`` of the true
+    class, ``1 - sigmoid(l_k)`` of the others. With m = l_k or -l_k, ``-log p_k = softplus(-m)`` and
+    ``(1 - p_k)^focus = exp(-focus softplus(m))``: neither overflows, nor takes the log of 0.
+    """
+
+    focus: float = 0.0  # 0 is binary cross entropy
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         import torch.nn.functional as F  # the demo knows the names of methods without torch
@@ -41,16 +52,18 @@ class SigmoidLoss:
             wide = logits
         else:
             wide = logits.float()
+        # By how much each class is right, [..., K]: the logit of the true one, minus that of
+        # others.
         margin = wide * (2 * F.one_hot(labels, wide.shape[-1]) - 1)
         return (F.softplus(-margin) * (-self.focus * F.softplus(margin)).exp()).sum(-1)
 
 
 @dataclass(frozen=True)
 class CuiLoss:
-    """Softmax (focus None), sigmoid (0) or sigmoid focal, weighted by effective numbers unless beta is None."""
+    """A method's `loss`: one of theirs, weighted by effective numbers or not."""
 
-    focus: float | None
-    beta: float | None
+    focus: float | None  # None is softmax, 0 sigmoid, above it sigmoid focal
+    beta: float | None  # None is without class weights; see `methods.class_balanced`
 
     def __call__(self, counts: Counts = None, progress: float = 0.0) -> Loss:
         loss = cross_entropy
@@ -61,10 +74,21 @@ class CuiLoss:
         return WeightedLoss(ClassConstant(class_balanced_weights(counts, self.beta)), loss)
 
 
-_LOSSES = {"softmax": None, "sigmoid": 0.0, "focal-0.5": 0.5, "focal-1": 1.0, "focal-2": 2.0}
-CUI_METHODS = {  # such as `cui-focal-0.5` and, class-balanced, `cui-focal-0.5-0.999`
-    name: Method(name, f"Cui et al., {name[4:]}", CuiLoss(focus, beta), card=__doc__)
-    for loss, focus in _LOSSES.items()
-    for beta in (None, 0.9, 0.99, 0.999, 0.9999)
-    for name in [f"cui-{loss}{'' if beta is None else f'-{beta:g}'}"]
-}
+_FOCUS = {"softmax": None, "sigmoid": 0.0, "focal-0.5": 0.5, "focal-1": 1.0, "focal-2": 2.0}
+_BETAS = (None, 0.9, 0.99, 0.999, 0.9999)
+
+
+def _make_methods() -> dict[str, Method]:
+    """Return the methods by name: `cui-focal-0.5` and, class-balanced, `cui-focal-0.5-0.999`."""
+    methods = {}
+    for loss, beta in product(_FOCUS, _BETAS):
+        variant = loss
+        if beta is not None:
+            variant = f"{loss}-{beta:g}"
+        name = f"cui-{variant}"
+        made_by = CuiLoss(_FOCUS[loss], beta)
+        methods[name] = Method(name, f"Cui et al., {variant}", made_by, card=__doc__)
+    return methods
+
+
+CUI_METHODS = _make_methods()

@@ -1,4 +1,8 @@
-"""Where the official archives of the data sets are, and the md5 of each."""
+"""Where the official archives of the data sets are, and the md5 of each.
+
+Nothing is downloaded by itself: errors of `load` and of the command line name what is missing, and
+where to get it.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,9 +11,9 @@ from typing import NamedTuple
 class Archive(NamedTuple):
     """An official archive."""
 
-    file: str
-    md5: str
-    page: str
+    file: str  # name of the archive
+    md5: str  # of the archive; those of the files in it are in `cifar`
+    page: str  # from where to download it
 
 
 CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -23,11 +27,16 @@ ARCHIVES = {
 
 
 def where_to_get(names: Iterable[str]) -> str:
-    """Return what to download for data sets, from where, and its md5.
+    """Return what to download for data sets, from where, and its md5, as the part of a sentence.
+
+    Args:
+        names: of data sets, keys of `ARCHIVES`, with `-sorted` or without; an archive that several
+            need is named once.
 
     >>> where_to_get(["tiny-imagenet-sorted"])
     'download tiny-imagenet-200.zip (md5 90528d7ca1a48142e341f4ef8d21d0de) from http://cs231n.stanford.edu'
     """
+    # A dict keeps the order in which they are first named; a set would not.
     archives = dict.fromkeys(ARCHIVES[name.removesuffix("-sorted")] for name in names)
-    parts = [f"{one.file} (md5 {one.md5}) from {one.page}" for one in archives]
+    parts = [f"{archive.file} (md5 {archive.md5}) from {archive.page}" for archive in archives]
     return f"download {' and '.join(parts)}"

@@ -28,10 +28,10 @@ class RecipeLoss:
 
     loss: LossFactory  # the method's own
     in_batch: bool  # whether class weights have mean 1 over each batch
-    method_start: float = (
-        1.0  # where the last stage begins by the method, as a share of the training
-    )
-    recipe_start: float = 1.0  # and where by the recipe
+    # Where the last stage begins by the method, as a share of the training; and where by the
+    # recipe.
+    method_start: float = 1.0
+    recipe_start: float = 1.0
 
     def __call__(self, counts: Counts, progress: float = 0.0) -> Loss:
         loss = self.loss(counts, self._method_progress(progress))
