@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import levelhead as lh
-from levelhead.core import metric_offsets, one_strength, samples
+from levelhead.core import metric_offsets, one_strength, predict, samples
 from levelhead.support import atomic
 from levelhead_lab.paper.markdown import fill, markdown_table
 
@@ -137,7 +137,7 @@ def score(metric: str, labels: np.ndarray, predicted: np.ndarray, classes: np.nd
 @contextmanager
 def folds_set_to(folds: int) -> Iterator[None]:
     """Let the package deal samples into another number of folds."""
-    modules = (samples, one_strength, metric_offsets)
+    modules = (samples, one_strength, metric_offsets, predict)
     usual = samples.FOLDS
     for module in modules:
         setattr(module, "FOLDS", folds)  # noqa: B010

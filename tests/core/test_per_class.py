@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 
 import levelhead as lh
 from levelhead.core import per_class
-from levelhead.core.per_class import CALM, HELD, LogLoss, Mask, calibrate, fit_per_class
+from levelhead.core.per_class import CALM, HELD, LogLoss, Mask, calibrate, fit_per_class, mix_of
 from levelhead.core.samples import FOLDS, Given, Samples
 
 from .made import COUNTS, calibrated
@@ -54,7 +54,10 @@ def fit_by_scipy(name: str, samples: Samples, rows: np.ndarray | None = None):
     standard = (z - mean) / spread
     kept = np.arange(len(z)) if rows is None else rows
     kept_labels = samples.labels[kept]
-    used = np.bincount(kept_labels, minlength=samples.classes) > 0
+    kept_sizes = np.bincount(kept_labels, minlength=samples.classes)
+    used = kept_sizes > 0
+    if mask.offsets:  # the mix is that of the samples that are seen
+        base[used] = np.log(kept_sizes[used] / samples.counts[used] * len(z) / len(kept))
 
     def parts(free_numbers):
         a, c = np.zeros((2, samples.classes))
@@ -121,16 +124,11 @@ def test_of_many_samples_one_step_from_the_fit_on_all_is_close_to_each_fit(name,
 def test_one_step_is_near_the_fit_on_samples_given_so_often():
     logits, labels = calibrated(6, 1500)
     times = np.random.default_rng(0).multinomial(1500, np.full(1500, 1 / 1500))  # a bootstrap's
+    drawn = samples_of(logits.repeat(times, axis=0), labels.repeat(times))
     loss = LogLoss.of(samples_of(logits, labels), MASKS["offsets"])
     whole = loss.fit()
     stepped = loss.adjustment(loss.refit(times.astype(float), whole)).offset
-    again = LogLoss(
-        samples_of(logits.repeat(times, axis=0), labels.repeat(times)),
-        logits.repeat(times, axis=0),
-        MASKS["offsets"],
-        loss.temperature,
-        loss.base,
-    )
+    again = LogLoss(drawn, drawn.scores, MASKS["offsets"], loss.temperature, mix_of(drawn))
     repeated = again.adjustment(again.fit()).offset
     moved = np.abs(repeated - loss.adjustment(whole).offset).max()
     assert moved > 0.02

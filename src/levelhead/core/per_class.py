@@ -12,9 +12,11 @@ both. They minimize
     ``sum_i log loss_i + HELD / 2 sum_k (a_k^2 + c_k^2)``.
 
 So each class is held near what the counts ask for as if by HELD samples: with few samples nothing moves
-far, with many the hold does not matter, and there is nothing to choose. log T is held near 0 as if by CALM
-samples. How far the fit then goes from the mix of the samples to that of the goal is one strength, by the
-metric itself (`metric_offsets.py`). docs/decisions.md measures what each part is worth.
+far, with many the hold does not matter, and there is nothing to choose. A fit without a fold has the m of the
+samples that it sees: that of two samples of a class it sees one is no sign that the model expects too many.
+log T is held near 0 as if by CALM samples. How far the fit then goes from the mix of the samples to that of
+the goal is one strength, by the metric itself (`metric_offsets.py`). docs/decisions.md measures what each part
+is worth.
 
 The sum is convex. Newton's steps are found by conjugate gradients (newton.py), which need two matrix products
 each, on any device. Where samples are many, each fit without a fold is one such step from the fit on all.
@@ -129,7 +131,7 @@ class LogLoss:
     def minimize(self, rows: _Rows, start: Fit) -> Fit:
         """Return the minimum on some samples, by Newton's steps from a start."""
         fit = start.times(rows.free)
-        seen = self._look(fit)
+        seen = self._look(fit.plus(rows.mix))
         value = self._value(rows, fit, seen)
         # A slope of 1e-9 a sample leaves offsets right to about 1e-7: the playground's fit, in the
         # browser, is the same to that. In float32 slopes are not known better than this.
@@ -146,7 +148,7 @@ class LogLoss:
             size = 1.0
             while True:
                 tried = fit.plus(step, -size)
-                seen_there = self._look(tried)
+                seen_there = self._look(tried.plus(rows.mix))
                 lower = self._value(rows, tried, seen_there)
                 if lower <= value - 1e-4 * size * slope or size < 1e-6:
                     break
@@ -167,8 +169,9 @@ class LogLoss:
             kept: [N] each, how often each sample is in a set: 0 for those that are not.
         """
         rows = self._rows(np.stack(kept, axis=1))
-        start = whole.times(rows.free)
-        # A class that a set lacks is in its probabilities all the same: they are those of the whole.
+        # With the mix of its set, each start has the probabilities of the whole, and these are found
+        # once. A class that a set lacks is in them all the same.
+        start = whole.times(rows.free).plus(rows.mix, -1.0)
         seen = self._look(whole)
         step = solve(self._curvature(rows, seen), self._gradient(rows, start, seen))
         fits = start.plus(step, -1.0)
@@ -225,7 +228,20 @@ class LogLoss:
             weighted = weights * column(self._standard, labels)[:, None]
             of_a = one_hot_sum(labels, weighted, classes, self.scores)
         free = like((to_numpy(of_c) > 0).astype(np.float64), self.scores)
-        return _Rows(weights, Fit(of_a, of_c), free)
+        return _Rows(weights, Fit(of_a, of_c), free, self._mix_among(to_numpy(of_c)))
+
+    def _mix_among(self, kept_sizes: np.ndarray) -> Fit:
+        """Return what takes the mix of all samples to that of some, by the sizes of its classes [K, C].
+
+        ``log(kept_k / m_k)``, less that of all classes together; 0 for a class that is not kept.
+        """
+        kept = kept_sizes.astype(np.float64)
+        mix = np.zeros(kept.shape)
+        if self.mask.offsets:
+            share = kept / np.maximum(self.samples.sizes, 1)[:, None]
+            share_of_all = kept.sum(axis=0) / len(self.samples.labels)
+            np.log(share / share_of_all, out=mix, where=kept > 0)
+        return Fit(like(0 * mix, self.scores), like(mix, self.scores))
 
     @property
     def _nothing(self) -> Fit:
@@ -404,6 +420,7 @@ class _Rows(NamedTuple):
     weights: Array  # [N, C]
     due: Fit  # [K, C] each, what of the slopes is due to the true classes alone
     free: Array  # [K, C], 1 for a class that has a sample and 0 for one that stays as it is
+    mix: Fit  # [K, C] each, what is added to c where classes do not occur as among all samples
 
 
 def mix_of(samples: Samples) -> np.ndarray:
