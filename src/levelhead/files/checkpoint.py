@@ -32,7 +32,8 @@ from .checkpoint_data import STAND_INS
 from .zip import Archive
 
 HOW_TO_SAVE = "save model.state_dict() with torch.save"
-# How torch's files began before they were zip archives: a pickle of the number 0x1950a86a20f9469cfc6c.
+# How torch's files began before they were zip archives: a pickle of the number
+# 0x1950a86a20f9469cfc6c.
 OLD_TORCH = bytes.fromhex("80028a0a6cfc9c46f9206aa850192e")
 
 
@@ -40,7 +41,8 @@ class Checkpoint(NamedTuple):
     """What a checkpoint holds: its content as torch would return it, and where the numbers are."""
 
     content: object  # dicts, lists and tensors on `meta`
-    # The record of each storage, by the number that torch keeps in a storage as `_checkpoint_offset`.
+    # The record of each storage, by the number that torch keeps in a storage as
+    # `_checkpoint_offset`.
     storages: dict[int, ZipInfo]
 
 
@@ -175,6 +177,10 @@ def _load_pickle(archive: Archive, pickled: bytes) -> Checkpoint:
     storages = {record.header_offset: record for record in archive.records}
 
     def storage_of(saved: tuple) -> object:
+        """Return an empty storage for what the pickle names: ("storage", type, key, device, count).
+
+        Its numbers are in the record `data/KEY`, whose offset it takes along.
+        """
         _, kind, key, _, count = saved
         record = archive.find(f"data/{key}")
         if record is None:

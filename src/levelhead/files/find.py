@@ -216,8 +216,8 @@ def _no_head(tensors: Tensors, classes: int | None) -> NoHead:
     reason = f"{tensors.path}: no head found, no weight matrix [K, d]{rows}"
     single = tensors.candidates(1)
     others = [*tensors.candidates(), *tensors.computed(None)]
-    # A convolution with K outputs, or any where there is no matrix, may be the head of a map: without a graph it is
-    # taken only by its name.
+    # A convolution with K outputs, or any where there is no matrix, may be the head of a map:
+    # without a graph it is taken only by its name.
     convolutions = tensors.wide_convolutions(classes)
     if convolutions and (classes is not None or not [*others, *single]):
         listed = list_layers(tensors.with_shapes(convolutions))

@@ -23,7 +23,8 @@ from .tensors import EMBEDDING, NOT_PLAIN, WRAPPER, Tensors
 
 NOT_WEIGHTS = re.compile(EMBEDDING, re.IGNORECASE)
 
-# Scores of going from one class to the next, as a CRF has them: [K, K], or more with a start and an end.
+# Scores of going from one class to the next, as a CRF has them: [K, K], or more with a start and an
+# end.
 TRANSITIONS = re.compile(r"(^|[._])(crf|transitions?|trans_(m|mat|matrix))([._]|$)", re.IGNORECASE)
 
 
@@ -119,7 +120,8 @@ def check_no_norm_follows(tensors: Tensors, head: LayerSpans) -> None:
             continue
         if not _is_of_norm(tensors, key):
             continue  # such as the class weights of a loss
-        # Numbers say which comes first. Otherwise it follows if no other layer has K inputs or outputs.
+        # Numbers say which comes first. Otherwise it follows if no other layer has K inputs or
+        # outputs.
         if neighbor.isdecimal() and name.isdecimal():
             follows = int(neighbor) > int(name)
         else:
@@ -142,7 +144,8 @@ def _is_of_norm(tensors: Tensors, key: str) -> bool:
         return True
     if leaf not in ("weight", "scale"):
         return False
-    # Its bias has the same shape, unlike that of a linear layer; one without a bias is known by its name.
+    # Its bias has the same shape, unlike that of a linear layer; one without a bias is known by its
+    # name.
     bias = tensors.spans.get(f"{layer}.bias")
     if bias is not None and bias.shape == tensors.spans[key].shape:
         return True
@@ -205,7 +208,8 @@ def check_not_tied(tensors: Tensors, layers: Sequence[LayerSpans]) -> None:
     """
     head = {span.key: span for layer in layers for span in layer.spans}
     for key, span in head.items():
-        # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
+        # A second copy of a whole matrix that is not all zeros was the same tensor before it was
+        # saved.
         matrix = b""
         if len(span.shape) > 1:
             matrix = span.bytes()
@@ -262,7 +266,8 @@ def _may_follow(head: Sequence[int], other: Sequence[int]) -> bool:
     classes = head[0]
     if len(head) == 2:  # [N, K] is taken by linear and recurrent layers
         return len(other) == 2 and other[1] == classes
-    # Pixels are taken by convolutions, and after pooling by linear layers. A transposed one has its inputs first.
+    # Pixels are taken by convolutions, and after pooling by linear layers. A transposed one has its
+    # inputs first.
     if len(other) == 2:
         return other[1] == classes
     return classes in other[:2]

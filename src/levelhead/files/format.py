@@ -138,6 +138,7 @@ class Format:
 
         @cache  # a note of many classes takes seconds to encode: once for each digest
         def complete(source: Path, digest: str) -> list[Edit]:
+            """Return all edits of a file, with the note, which names the file's sha256."""
             noted = note
             if note:
                 noted = {"sha256": digest, **note}

@@ -122,7 +122,8 @@ _BY_CONTENT = (
     _Content(".txt", lambda path, start: start.startswith(b"tree\nversion="), _LIGHTGBM),
 )
 
-# Other weights and the state of a training: a second copy of a model in its folder would not be adjusted.
+# Other weights and the state of a training: a second copy of a model in its folder would not be
+# adjusted.
 _OTHER_WEIGHTS = (
     ".index.json", ".h5", ".msgpack", ".onnx_data", ".gguf", ".tflite", ".pkl", ".pickle", ".joblib", ".original",
 )  # fmt: skip
@@ -144,7 +145,7 @@ def left_out_suffixes() -> tuple[str, ...]:
 
 
 def formats_text() -> str:
-    """Return all formats with their suffixes, as in "ONNX (.onnx), Keras (.keras)", for a help text."""
+    """Return all formats with their suffixes, as in "ONNX (.onnx), Keras (.keras)", for help."""
     return ", ".join(f"{line.name} ({' '.join(line.suffixes)})" for line in MODEL_FORMATS.values())
 
 

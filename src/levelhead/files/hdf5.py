@@ -45,7 +45,8 @@ MOST_READS = 2_000_000  # of pieces of the file: more than any model has
 DEEPEST = 100  # groups inside groups
 LONGEST_PIECE = 1 << 24  # bytes of anything but numbers
 LONGEST_NAME = 1 << 12  # letters of an object and all groups around it
-# Numbers by (bytes, precision, where the exponent is, its size, where the mantissa is, its size, the exponent's bias).
+# Numbers by (bytes, precision, where the exponent is, its size, where the mantissa is, its size,
+# the exponent's bias).
 HDF5_FLOATS: dict[tuple[int, ...], str] = {
     (2, 16, 10, 5, 0, 10, 15): "F16",
     (4, 32, 23, 8, 0, 23, 127): "F32",
@@ -152,18 +153,13 @@ class _Reader:
         return self.file.read(length)
 
     def take(self, length: int) -> None:
-        """Count bytes that are kept: a file whose parts overlap would otherwise grow without end."""
+        """Count bytes that are kept: if parts overlap, they could grow without end."""
         self.taken += length
         if self.taken > 2 * self.size + (1 << 16):
             raise LevelheadError("its parts overlap")
 
     def numbers(self, at: int, form: str) -> tuple:
-        """Return little-endian numbers.
-
-        Args:
-            at: where they are.
-            form: as `struct` has them, such as "6Q".
-        """
+        """Return little-endian numbers, in a form such as "6Q", as `struct` has them."""
         return unpack_from(f"<{form}", self.read(at, calcsize(f"<{form}")))
 
     def block(self, at: int, mark: bytes, form: str) -> tuple:
@@ -280,7 +276,8 @@ def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
             kind, _, count, _, _ = reader.block(at, b"TREE", "BBHQQ")
             if kind != 0:
                 raise LevelheadError(f"expected the node of a group at {at}")
-            # A key, of 8 bytes, stands before each child; the last child is put first, as it is taken last.
+            # A key, of 8 bytes, stands before each child; the last child is put first, as it is
+            # taken last.
             children = [reader.numbers(at + 24 + 8 + 16 * i, "Q")[0] for i in range(count)]
             waiting += reversed(children)
 
@@ -433,7 +430,10 @@ def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> by
 
 
 def _texts_in_heap(reader: _Reader, collection: int) -> dict[int, tuple[int, int]]:
-    """Return {number of a text: (where it lies, its length)} of the heap that begins there."""
+    """Return {number of a text: (where it lies, its length)} of a heap.
+
+    What the heap says of its size is not believed beyond the file.
+    """
     _, size = reader.block(collection, b"GCOL", "IQ")
     at = collection + 16
     end = min(collection + size, reader.size)

@@ -60,7 +60,8 @@ class Inspection:
     counts: np.ndarray | None  #: [K], where given
     correlation: float | None  #: Spearman's, of norms with counts; None if all of either are equal
     bias_share: float | None  #: median over classes of |b_i| / ||w_i||; None without a bias
-    #: the largest |(n_1 / n_i)^0.5 - 1| |b_i|: how far apart a bias scaled or kept is, at strength 0.5
+    #: the largest |(n_1 / n_i)^0.5 - 1| |b_i|: how far apart a bias scaled or kept is, at strength
+    #: 0.5
     bias_gap: float | None
     adjusted: Note | None  #: what an earlier adjustment recorded in the file
     warnings: tuple[str, ...]  #: what to beware of

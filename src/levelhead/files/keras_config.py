@@ -133,7 +133,7 @@ class _ConfiguredGraph:
         layer = layers[place]
 
         def sources() -> list[LayerValue]:
-            """Return the values that the layer takes in this call; asked only if the walk goes on."""
+            """Return the values that the layer takes in this call, if the walk goes on."""
             if model["class_name"] == "Sequential":
                 before = layers[max(place - 1, 0)]
                 return [(inside, name_of(before), 0, 0)]

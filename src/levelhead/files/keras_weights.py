@@ -40,7 +40,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     """
     stamps = {path: check_regular_file(path, "weights of Keras")}
     arrays, names = hdf5_arrays(path)
-    # Keras 2 named its variables as TensorFlow does, `dense/kernel:0`, whatever the file was called.
+    # Keras 2 named its variables as TensorFlow does, `dense/kernel:0`, whatever the file was
+    # called.
     if any(key.endswith(":0") for key in arrays):
         reason = "weights in Keras's old format"
         raise LevelheadError(

@@ -72,8 +72,8 @@ class ModelFile:
                 noted = (reader.note(self.path) or {}).get("head")
             if noted:
                 located = reader.find(self.path, named=",".join(noted))
-            # No layer has so many classes: counts are wrong in number, or are labels. Whoever asked reports that,
-            # as soon as the real number is known.
+            # No layer has so many classes: counts are wrong in number, or are labels. Whoever asked
+            # reports that, as soon as the real number is known.
             elif classes is not None and isinstance(error, NoHead):
                 located = reader.find(self.path, named=head)
             else:

@@ -21,8 +21,9 @@ from ..support.types import LabelTask
 from .edits import Edit
 from .spans import LayerSpans
 
-# (file, its edits, note, new names of files) -> the edits with all else in the file that must change with them:
-# checksums, lengths, references to files that are renamed, the note. A note of None leaves an old one as it is.
+# (file, its edits, note, new names of files) -> the edits with all else in the file that must
+# change with them: checksums, lengths, references to files that are renamed, the note. A note of
+# None leaves an old one as it is.
 Complete = Callable[[Path, list[Edit], Note | None, Mapping[Path, str]], list[Edit]]
 
 # (layer without a bias, its bias [K]) -> edits of the model's file that give it one.

@@ -1,4 +1,4 @@
-"""`adjust_file`: adjust the head of a model's file, by what was tuned or by a rule at a strength of one's own.
+"""`adjust_file`: adjust the head of a model's file, by what was tuned or by a rule.
 
 The road: `ModelFile` tells the format and finds the head; `InFile` is that head as a `Place`;
 `apply` (heads/apply.py) checks that the choice fits and computes the new head; `InFile.write` hands
@@ -177,7 +177,8 @@ class InFile(Place[AdjustedFile]):
         """
         adjustment = change.adjustment
         located = self.located
-        # Rows are checked before anything is written; the lengths of the first layer's are reported.
+        # Rows are checked before anything is written; the lengths of the first layer's are
+        # reported.
         rows = None
         if self._in_blocks(change.rule):
             rows, before, after = scale_large(located.layers[0], adjustment.scale, located.names)

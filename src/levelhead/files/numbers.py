@@ -57,8 +57,8 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
             rounded twice.
     """
     if dtype == "BF16":
-        # The upper half of a float32. Adding just below half a unit of it, and the bit that says whether the upper half
-        # is odd, carries into the upper half exactly where rounding goes up.
+        # The upper half of a float32. Adding just below half a unit of it, and the bit that says
+        # whether the upper half is odd, carries into the upper half exactly where rounding goes up.
         bits = np.ascontiguousarray(values, "<f4").view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
     # A number too large for its dtype becomes infinite: `store` reports it.
@@ -114,7 +114,8 @@ def store(layer: LayerSpans, head: Head, rows: FileRange | None = None) -> list[
         data = [rows]
     if bias is not None:
         data.append(bias)
-    # What the file will hold: rounded, and perhaps no longer finite. Rows too large to be held were checked already.
+    # What the file will hold: rounded, and perhaps no longer finite. Rows too large to be held were
+    # checked already.
     if rows is None:
         written = _decode_head(
             layer, [part for part in data if isinstance(part, bytes)], head.names

@@ -177,7 +177,8 @@ def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
     else:
         changes = [Splice(node_end, 0, encode_field(_INPUT, name.encode()), in_node)]
 
-    # The graph gets its numbers: as an initializer or, where that would have to be an input as well, as a node before.
+    # The graph gets its numbers: as an initializer or, where that would have to be an input as
+    # well, as a node before.
     if graph.model.ir_version < 4:
         before = length_at(file, node_start) - 1  # the tag of a node is one byte
         constant = helper.make_node("Constant", [], [name], value=tensor).SerializeToString()

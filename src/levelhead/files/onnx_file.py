@@ -43,8 +43,8 @@ TYPED = {1: (4, "float_data", "<f4"), 11: (10, "double_data", "<f8")}
 RAW = 9  # the field of a tensor's raw bytes
 IN_ANOTHER_FILE = 1  # TensorProto.DataLocation
 
-# The messages of a model that may hold tensors, by their fields, as onnx.proto has them. Numbers of more bytes than
-# `LONGEST_HELD` stay in the file; shapes, axes and the like have fewer.
+# The messages of a model that may hold tensors, by their fields, as onnx.proto has them. Numbers of
+# more bytes than `LONGEST_HELD` stay in the file; shapes, axes and the like have fewer.
 LONGEST_HELD = 1 << 12
 LEFT_OUT = "levelhead: left out"  # the key of an entry that marks a tensor without its numbers
 TENSOR = MessageKind(

@@ -196,8 +196,8 @@ class Graph:
         Raises:
             LevelheadError: two have one name, of which a runtime may take either.
         """
-        # Fields: 7 is the graph of a model, 5 an initializer of a graph, 1 a node of it, 5 an attribute of a node, and
-        # 5 the tensor of an attribute.
+        # Fields: 7 is the graph of a model, 5 an initializer of a graph, 1 a node of it, 5 an
+        # attribute of a node, and 5 the tensor of an attribute.
         constants: list[tuple[str, TensorProto, Steps]] = []
         for i, tensor in enumerate(self.model.graph.initializer):
             constants.append((tensor.name, tensor, [(7, None), (5, i)]))

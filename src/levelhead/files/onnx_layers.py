@@ -80,7 +80,8 @@ class LinearNode:
         return self.shape[-1 if self.transposed else 0]
 
 
-# A layer that an output comes from, with what the graph does to its outputs; its key is the name of its weight.
+# A layer that an output comes from, with what the graph does to its outputs; its key is the name of
+# its weight.
 OnnxHead: TypeAlias = Linear[str, LinearNode]
 
 
@@ -117,7 +118,8 @@ def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> OnnxHead:
     if own_bias or added:
         constant = _constant_behind(graph, own_bias or added or "")
         bias = constant.name
-        # What is added to [N, K, H, W] has K numbers along the second axis; a bias of its own has [K].
+        # What is added to [N, K, H, W] has K numbers along the second axis; a bias of its own has
+        # [K].
         axis = -1
         if operator == "Conv" and not own_bias:
             axis = 1 - len(weight.shape)
@@ -215,7 +217,8 @@ def _layer_under(graph: Graph, name: str, bias: str) -> NodeProto | None:
     classes = {graph.shapes.get(name, (0,))[-1] for name in values} - {0}
     if len(classes) > 1:
         return None
-    # A last axis whose size is not known is that of the classes, if K numbers can be added along it.
+    # A last axis whose size is not known is that of the classes, if K numbers can be added along
+    # it.
     tensor = graph.constants.get(graph.source(bias)[0])
     if tensor is not None and classes <= {prod(tensor[0].dims)}:
         return node

@@ -99,7 +99,10 @@ def _joins_classes(graph: Graph, node: NodeProto) -> bool:
 
 
 def takes_second(graph: Graph, node: NodeProto) -> bool:
-    """Return whether a node takes the second of two columns: an ArrayFeatureExtractor or a Slice."""
+    """Return whether a node takes the second of two columns.
+
+    An ArrayFeatureExtractor of column 1, or a Slice from 1 to 2 along the second or last axis.
+    """
     operator = graph.operator(node)
     if operator == EXTRACTOR:
         return len(node.input) == 2 and graph.integers(node.input[1]) == [1]

@@ -107,12 +107,13 @@ def heads_of(graph: Graph, value: str) -> list[OnnxHead]:
 
 
 def named_layers(graph: Graph, names: list[str], outputs: list[str]) -> list[OnnxHead] | None:
-    """Return the layers of these names, if all are there and come before one of the outputs; else None.
+    """Return the layers of these names, if all come before one of the outputs; else None.
 
     Args:
         graph: the model.
         names: of layers, weights or nodes.
-        outputs: those whose head could not be told by what follows it.
+        outputs: those whose head could not be told by what follows it. A layer that none of them
+            comes from is no head, whatever it is called.
     """
     before = _values_before(graph, outputs)
     by_name: dict[str, OnnxHead] = {}
@@ -138,7 +139,12 @@ def named_layers(graph: Graph, names: list[str], outputs: list[str]) -> list[Onn
 
 
 def _values_before(graph: Graph, outputs: list[str]) -> set[str]:
-    """Return all values that these come from, and themselves."""
+    """Return all values that these come from, and themselves.
+
+    Args:
+        graph: the model; what a graph inside a node uses of it is not followed.
+        outputs: where to begin.
+    """
     waiting = list(outputs)
     seen = set(outputs)
     while waiting:
@@ -308,7 +314,8 @@ def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
     logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
     if logit is not None:
         return Passes([logit])
-    # Behind the softmax, whatever is picked, such as the score of one class, was compared with the others before.
+    # Behind the softmax, whatever is picked, such as the score of one class, was compared with the
+    # others before.
     if _is_decided(graph, source):
         return Passes([source])
     if operator == "Transpose":
@@ -368,7 +375,8 @@ def _sum(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
         return layer
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = graph.moving(node)
-    # Heads that are added up, or a head times one number: what is added to a bias is scaled on the way.
+    # Heads that are added up, or a head times one number: what is added to a bias is scaled on the
+    # way.
     added = operator in ("Add", "Sum", "Mean") and not fixed
     constant = None
     if len(fixed) == 1:

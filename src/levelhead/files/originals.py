@@ -2,7 +2,8 @@
 
 The file is a line of JSON and the old bytes one after another:
 
-    {"levelhead": "original", "files": {written file: {"name", "sha256", "edits": [[offset, length, size], ...]}}}
+    {"levelhead": "original", "files": {written file: {
+        "name", "sha256", "edits": [[offset, length, size], ...]}}}
 
 Bytes `offset` to `offset + length` of the written file become the next `size` of the old bytes. So
 the file is about as large as what was changed, not as the model. `save_originals` writes it,

@@ -109,8 +109,9 @@ def companion_files(folder: Path, files: Sequence[Path], left_out: tuple[str, ..
         of the folder stay behind and are named; hidden files stay behind without a word.
     """
     root = folder.resolve()
-    # A link may lead anywhere, also to what must not be given away. Links are followed within the folder and, in the
-    # cache of Hugging Face, to its blobs: there, a model's folder consists of links to them.
+    # A link may lead anywhere, also to what must not be given away. Links are followed within the
+    # folder and, in the cache of Hugging Face, to its blobs: there, a model's folder consists of
+    # links to them.
     allowed = [root]
     if root.parent.name == "snapshots":
         allowed.append(root.parent.parent / "blobs")
@@ -154,11 +155,13 @@ def layout(
     # A folder keeps the names of its files.
     if folder:
         return {file: f"{out.name}/{file.name}" for file in files}
-    # In another folder, the file that stands for the model becomes `out`, and those that it refers to keep their names.
+    # In another folder, the file that stands for the model becomes `out`, and those that it refers
+    # to keep their names.
     if out.parent.resolve() != main.parent.resolve():
         return {main: out.name} | {file: file.name for file in others}
-    # In the same folder, those that stay as they are stay where they are. Those that change take a name after out's:
-    # model.onnx.data becomes adjusted.onnx.data with adjusted.onnx, and weights.bin becomes adjusted.weights.bin.
+    # In the same folder, those that stay as they are stay where they are. Those that change take a
+    # name after out's: model.onnx.data becomes adjusted.onnx.data with adjusted.onnx, and
+    # weights.bin becomes adjusted.weights.bin.
     names = {main: out.name}
     for file in others:
         if file not in changed:

@@ -38,14 +38,17 @@ PIECE = 1 << 13  # bytes that are read at a time
 LONGEST_VARINT = 10  # bytes
 DEEPEST_MESSAGE = 100  # messages inside each other: protobuf reads no more
 
-# (field number, index among those), from message to message. None is the index of a field that must stand alone: of
-# two, protobuf takes the last, or joins them.
+# (field number, index among those), from message to message. None is the index of a field that must
+# stand alone: of two, protobuf takes the last, or joins them.
 FieldStep = tuple[int, int | None]
 Steps = Sequence[FieldStep]
 
 
 class Field(NamedTuple):
-    """A field of a message, and where in the file it is."""
+    """A field of a message, and where in the file it is.
+
+    tag_at: tag | (length) | start: value | end
+    """
 
     number: int
     kind: int  # its wire type
@@ -132,7 +135,8 @@ class WireFile:
 
     def parts_of(self, start: int, end: int) -> dict[int, list[Field]]:
         """Return the fields of a message that hold bytes, by number; they are remembered."""
-        # As in protobuf itself, a field of the same number that holds a plain number is another one.
+        # As in protobuf itself, a field of the same number that holds a plain number is another
+        # one.
         if (start, end) not in self.parts:
             parts: dict[int, list[Field]] = defaultdict(list)
             for part in self.fields(start, end):
@@ -221,7 +225,8 @@ def _outline(
         if part.kind != BYTES:
             continue
         parts[part.number].append(part)
-        # Short fields, and long ones that are neither messages nor numbers, are copied with what is around them.
+        # Short fields, and long ones that are neither messages nor numbers, are copied with what is
+        # around them.
         if part.length <= longest or part.number not in (*kind.inside, *kind.numbers):
             continue
         inner: list[bytes] = []

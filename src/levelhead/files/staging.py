@@ -54,7 +54,7 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _prepare(path: Path, target: Path) -> None:
-    """Check that a file can be moved to its target; if that exists, sync the file and guard it as that was.
+    """Check that a file can be moved to its target; sync it, if it replaces one.
 
     A rename is atomic for whoever reads, but not for a power failure: the new name could lead to
     bytes that were never written, and the old file would be gone. A file that replaces none is not
@@ -89,7 +89,8 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
                 target.parent.mkdir()
                 undo.callback(target.parent.rmdir)
                 target.parent.chmod(permissions(path.parent))
-            # A link fails where another writer was faster; a rename would replace what that one wrote.
+            # A link fails where another writer was faster; a rename would replace what that one
+            # wrote.
             if not force and link_new(path, target):
                 undo.callback(target.unlink, missing_ok=True)
                 continue

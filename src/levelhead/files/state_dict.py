@@ -188,7 +188,8 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: T
         name = record.filename.removeprefix(archive.prefix)
         expected = f"expected {size} bytes in its record {name}, got {record.file_size}"
         raise LevelheadError(f"{path}: {key}: {expected}; {HOW_TO_SAVE}")
-    # A matrix may be saved as the transposed of another: its numbers lie one after another, column by column.
+    # A matrix may be saved as the transposed of another: its numbers lie one after another, column
+    # by column.
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
     if tensor.is_contiguous() or turned:
         stored = TORCH_DTYPES.get(dtype, dtype)

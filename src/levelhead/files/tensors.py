@@ -25,16 +25,18 @@ from ..heads.candidates import HEAD_PAIRS, KNOWN_HEADS, is_shortcut, list_layers
 from ..support.errors import Advice, LevelheadError
 from .spans import LayerSpans, Span
 
-# Where training scripts keep a state dict among other things. States of optimizers, which have the same shapes, and of
-# critics are not among them.
+# Where training scripts keep a state dict among other things. States of optimizers, which have the
+# same shapes, and of critics are not among them.
 STATE_DICT = (
     r"model|model_state|model_ema|state_dict_ema|ema|net|network|module|params|weights|"
     r"(?!\w*(optim|sched|scaler|loss|crit))\w*state_dict"
 )
-# What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, Flax, or by whoever saved the state dict.
+# What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, Flax, or by whoever
+# saved the state dict.
 WRAPPER = re.compile(rf"(({STATE_DICT}|_orig_mod|base_model)\.)*")
 DEEPEST_NAME = max(name.count(".") for name in KNOWN_HEADS) + 1  # parts that a known name has
-# Matrices that are looked up, or added to features, and take nothing: `tok_embeddings`, `pos_emb`, `wte`.
+# Matrices that are looked up, or added to features, and take nothing: `tok_embeddings`, `pos_emb`,
+# `wte`.
 EMBEDDING = r"embed|(?<![a-z])emb(?![a-z])|\bwte\b|\bwpe\b|relative_position"
 NOT_HEADS = re.compile(rf"{EMBEDDING}|lora_|lm_head", re.IGNORECASE)
 
@@ -61,7 +63,8 @@ NOT_PLAIN = (
 
 # What a layer's own matrix is called: also of recurrent layers and of attention.
 WEIGHTS = re.compile(r"weight|weight_[ih]h.*|.*_proj_weight")
-# What holds the matrix of such a layer: by weight norm, by others, and by those of torch's parametrizations.
+# What holds the matrix of such a layer: by weight norm, by others, and by those of torch's
+# parametrizations.
 COMPUTED = re.compile(r"(?:(.*)\.)?(weight_v|weight_orig|parametrizations\.weight\.original1?)")
 
 
@@ -252,7 +255,8 @@ class Tensors:
             for layer in self.candidates(classes, least=1)
             if f"{self.names[layer]}.".startswith(f"{block}.")
         ]
-        # A Sequential numbers its layers. They are a chain if each takes what the one before it gives.
+        # A Sequential numbers its layers. They are a chain if each takes what the one before it
+        # gives.
         numbered: dict[int, str] = {}
         for layer in inside:
             number = self.names[layer][len(block) + 1 :]
@@ -301,7 +305,7 @@ class Tensors:
         return LevelheadError(f"{self.path}: {message}", advice=advice)
 
     def doubtful(self, head: LayerSpans, key: str, reason: str, effect: str) -> LevelheadError:
-        """Return the error for a head that a tensor speaks against, unless the caller names the head.
+        """Return the error for a head that a tensor speaks against, unless it is named.
 
         Args:
             head: what looks like it.

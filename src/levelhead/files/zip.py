@@ -34,14 +34,18 @@ from .edits import BLOCK_BYTES, Edit, edited_blocks
 
 RECORD = "levelhead.json"  # the note of an adjustment
 
-# The header of a record: signature, version, flags, method, time, date, checksum, 2 sizes, 2 lengths.
+# The header of a record: signature, version, flags, method, time, date, checksum, 2 sizes, 2
+# lengths.
 LOCAL = struct.Struct("<4s5H3I2H")
 CHECKSUM_AT = 14  # bytes from the begin of a header to the checksum in it
-# Its entry in the list: the same with another version, then the length of a comment, disk, attributes and offset.
+# Its entry in the list: the same with another version, then the length of a comment, disk,
+# attributes and offset.
 CENTRAL = struct.Struct("<4s6H3I5H2I")
-# The end: signature, 2 disks, records on this disk and in all, length and offset of the list, length of a comment.
+# The end: signature, 2 disks, records on this disk and in all, length and offset of the list,
+# length of a comment.
 END = struct.Struct("<4s4H2IH")
-# The same for numbers too large for END, and what says where that is. They stand before END, in this order.
+# The same for numbers too large for END, and what says where that is. They stand before END, in
+# this order.
 END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR = struct.Struct("<4sIQI")
 IN_END64 = 0xFFFFFFFF  # a number of END that stands in END64 instead
@@ -86,6 +90,8 @@ class Archive:
         self.size = path.stat().st_size
         self.sums_checked = False
         try:
+            # zipfile reads the list; where the data of each record begin, only the record itself
+            # says.
             with ZipFile(path) as zip_file, path.open("rb") as file:
                 self.records = zip_file.infolist()
                 self.start = zip_file.start_dir  # of the list of records
@@ -96,6 +102,7 @@ class Archive:
                 self.data_at = {record.filename: _data_at(file, record) for record in self.records}
                 file.seek(self.start)
                 self.tail = file.read()  # the list and the end
+            # Then what zipfile does not mind, and others do.
             self.by_name = {record.filename: record for record in self.records}
             self._check_names(in_folder)
             self._check_ranges()
@@ -333,7 +340,7 @@ class Archive:
 
     @property
     def tail_at(self) -> int:
-        """Where the file changes if it gets a note: from here to its end. A subclass may say otherwise."""
+        """Where the file changes if it gets a note: from here to its end."""
         return self.start
 
     def encode_note(self, note: Note, at: int) -> tuple[bytes, bytes]:
