@@ -79,9 +79,8 @@ def commands() -> str:
 def _command(command: Any, name: str, root: Any) -> str:
     context = command.make_context(name, [], parent=root, resilient_parsing=True)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    records = [
-        each.get_help_record(context) for each in command.get_params(context) if each.name != "help"
-    ]
+    options = [record for record in command.records(context, "option") if "--help" not in record[0]]
+    records = [*command.records(context, "argument"), *options]
     lines = [
         f"(command-{name})=",
         f"## levelhead {name}",
@@ -93,7 +92,7 @@ def _command(command: Any, name: str, root: Any) -> str:
         "```",
         "",
     ]
-    for title, told in filter(None, records):
+    for title, told in records:
         lines += [f"`{title}`", f": {_escape(' '.join(told.split()))}", ""]
     if shown := [
         line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")

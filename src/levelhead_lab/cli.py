@@ -10,7 +10,7 @@ A command's docstring is its help, and `help=` that of an option: write both for
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -25,7 +25,7 @@ from levelhead.cli.common import (
 )
 from levelhead.cli.errors import options_of
 from levelhead.cli.options import Force, Json, Page
-from levelhead.cli.words import RULES_HERE, WithWords, complete_rule
+from levelhead.cli.words import RULES_HERE, PlainCommand, complete_rule
 from levelhead.support.errors import LevelheadError
 
 from .lab.choices import RECIPES, Executor, PaperTable, Tracker, TrainingDtype, TrainingEngine
@@ -52,18 +52,20 @@ def complete_recipe(incomplete: str) -> list[str]:
     return [name for name in RECIPES if name.startswith(incomplete)]
 
 
-Runs = Annotated[Path, typer.Option(help="Folder that holds all runs.")]
+Runs = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds all runs.")]
 Unofficial = Annotated[
     bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")
 ]
 
 
-@app.command(epilog=example("methods", "methods wvn+rs"))
+@app.command(cls=PlainCommand, epilog=example("methods", "methods wvn+rs"))
 def methods(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Describe one: ldam, wvn+rs, my.py:METHOD.", autocompletion=complete_method
+            metavar="NAME",
+            help="Describe one: ldam, wvn+rs, my.py:METHOD.",
+            autocompletion=complete_method,
         ),
     ] = None,
     as_json: Json = False,
@@ -84,7 +86,7 @@ def methods(
 
 
 @app.command(
-    cls=WithWords, epilog=example("train --data digits --ratio 20 --method baseline --epochs 20")
+    cls=PlainCommand, epilog=example("train --data digits --ratio 20 --method baseline --epochs 20")
 )
 def train(
     context: typer.Context,
@@ -95,11 +97,15 @@ def train(
         ),
     ],
     root: Annotated[
-        Path | None, typer.Option(help="Folder with the official files of CIFAR or Tiny ImageNet.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder with the official files of CIFAR or Tiny ImageNet."
+        ),
     ] = None,
     method: Annotated[
         str,
         typer.Option(
+            metavar="METHOD",
             help="One that `levelhead methods` lists, or FILE.py:NAME.",
             autocompletion=complete_method,
         ),
@@ -157,6 +163,7 @@ def train(
     rule: Annotated[
         str | None,
         typer.Option(
+            metavar="RULE",
             help=f"How to level it, if not as the method does. {RULES_HERE}.",
             autocompletion=complete_rule,
         ),
@@ -224,14 +231,18 @@ def train(
         show(result, text, as_json)
 
 
-@app.command(epilog=example("sweep grid.toml --workers 2"))
+@app.command(cls=PlainCommand, epilog=example("sweep grid.toml --workers 2"))
 def sweep(
     grid: Annotated[
         Path,
-        typer.Argument(help="A .toml file with data, method, ratio, seed...; lists are combined."),
+        typer.Argument(
+            metavar="GRID",
+            help="A .toml file with data, method, ratio, seed...; lists are combined.",
+        ),
     ],
     runs: Annotated[
-        Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder that holds all runs; a cluster must share it."),
     ] = Path("runs"),
     executor: Annotated[
         Executor, typer.Option(help="local processes, packed on one GPU, or a ray cluster.")
@@ -265,14 +276,19 @@ def sweep(
         )
 
 
-@app.command(cls=WithWords, epilog=example("evaluate runs/NAME --rule rescale"))
+@app.command(cls=PlainCommand, epilog=example("evaluate runs/NAME --rule rescale"))
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     strength: Annotated[
         float | None, typer.Option(help="Strength of the rule, or of RS, instead of choosing it.")
     ] = None,
     rule: Annotated[
-        str | None, typer.Option(help=f"{RULES_HERE}.", autocompletion=complete_rule)
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help=f"What to do to each class. {RULES_HERE}.",
+            autocompletion=complete_rule,
+        ),
     ] = None,
     report: Page = None,
     force: Force = False,
@@ -298,23 +314,31 @@ def evaluate(
     show({"run": str(run), **evaluation.to_dict()}, evaluation.text(), as_json)
 
 
-@app.command(epilog=example("reproduce table1 --root DIR --dry-run"))
+@app.command(cls=PlainCommand, epilog=example("reproduce table1 --root DIR --dry-run"))
 def reproduce(
     table: Annotated[
         Literal[PaperTable, "figures"],
-        typer.Argument(help="Which; sources, strong and frontier go beyond the paper."),
+        typer.Argument(
+            metavar="TABLE",
+            help=f"{', '.join(get_args(PaperTable))} or figures; sources, strong and frontier go beyond the paper.",
+        ),
     ],
     root: Annotated[
-        Path | None, typer.Option(help="Folder into which the official archives are unpacked.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder into which the official archives are unpacked."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="<str>", help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'."),
+        typer.Option(metavar="CELL", help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'."),
     ] = None,
     seeds: Annotated[
         int, typer.Option(help="Seeds of Baseline and WVN, and of all rows of frontier.")
     ] = 3,
-    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the records.")] = Path(
+        "results/records"
+    ),
     runs: Runs = Path("runs"),
     slots: Annotated[int, typer.Option(help="Number of runs that share the GPU.")] = 16,
     minutes: Annotated[
@@ -330,12 +354,13 @@ def reproduce(
     dtype: Annotated[
         TrainingDtype, typer.Option(help="Precision; each needs a folder of records of its own.")
     ] = "bfloat16",
-    docs: Annotated[Path, typer.Option(help="For figures: the folder of the pages to fill in.")] = (
-        Path("docs")
-    ),
-    pictures: Annotated[Path, typer.Option(help="For figures: the folder to draw in.")] = Path(
-        "docs/images/paper"
-    ),
+    docs: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="For figures: the folder of the pages to fill in."),
+    ] = (Path("docs")),
+    pictures: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="For figures: the folder to draw in.")
+    ] = Path("docs/images/paper"),
     as_json: Json = False,
 ) -> None:
     """Train the networks of the paper's tables; draw its figures.
@@ -369,7 +394,7 @@ def reproduce(
     show(result, text, as_json)
 
 
-@app.command(epilog=example("demo --report page.html"))
+@app.command(cls=PlainCommand, epilog=example("demo --report page.html"))
 def demo(
     report: Annotated[Path, typer.Option(help="Where to write the page.")] = Path(
         "levelhead-demo.html"

@@ -212,7 +212,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         # typing errors
         (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
-        (["adjust"], "missing argument 'model' (levelhead adjust -h explains)"),
+        (["adjust"], "missing argument 'MODEL' (levelhead adjust -h explains)"),
         (["nope"], "no such command 'nope' (levelhead -h explains)"),
         ([*TUNE, "--xyzzy"], "no such option: --xyzzy (levelhead tune -h explains)"),
     ],

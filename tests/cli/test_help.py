@@ -54,7 +54,18 @@ def test_the_help_of_a_command_ends_with_an_example_of_it(levelhead, name):
     for words in examples(name):
         assert words[0] == name
         assert f"    levelhead {shlex.join(words)}\n" in shown  # on a line of its own, to copy
-    assert "<list[str]>" not in shown  # words of Python
+
+
+@pytest.mark.parametrize("name", get_command(cli.app).commands)  # type: ignore[attr-defined]
+def test_what_to_put_in_is_named_in_words_and_not_by_types_of_python(levelhead, name):
+    shown = levelhead(name, "--help")[1]
+    assert re.findall(r"<[^>]*>|\{[^}]*\}", shown) == []  # such as <list[Path]>, or {model}
+    usage, _, rest = shown.partition("\n\n")
+    words = re.findall(r"[A-Z]+(?:\.\.\.)?", usage.partition("[OPTIONS]")[2])
+    described = re.findall(r"^  ([A-Z]+(?:\.\.\.)?)  ", rest.partition("Arguments:\n")[2], re.M)
+    assert words == described
+    typed = re.findall(r"^  (?:-\w, )?--[\w-]+ (\S+)", shown, re.M)
+    assert all(re.fullmatch(r"[A-Z]+|\[[\w|-]+\]", word) for word in typed if word != "/"), typed
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typer import Argument, Option
 from ..support.errors import LevelheadError
 from .common import app, check_outputs, example, read_choice, show
 from .options import Anyway, Force, Json
+from .words import PlainCommand
 
 PART = 1 << 20  # numbers that are read and written at once
 
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
     from ..io.parts import Part, ScoreParts
 
 
-@app.command(epilog=example("apply logits.npy --tuned tuned.json -o adjusted.npy"))
+@app.command(
+    cls=PlainCommand, epilog=example("apply logits.npy --tuned tuned.json -o adjusted.npy")
+)
 def apply(
     scores: Annotated[
         Path,
         Argument(
+            metavar="SCORES",
             help="Scores of new samples, of the kind it was tuned on: N rows, K classes, in a .npy, "
-            ".npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one of several."
+            ".npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one of several.",
         ),
     ],
     tuned: Annotated[Path, Option(help="The choice that `levelhead tune -o` wrote.")],

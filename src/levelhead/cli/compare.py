@@ -26,11 +26,11 @@ from .options import (
     Seed,
 )
 from .scores import read_array, read_goal, with_background
-from .words import WithWords
+from .words import PlainCommand
 
 
 @app.command(
-    cls=WithWords,
+    cls=PlainCommand,
     epilog=example("compare --logits logits.npy --labels labels.npy --counts counts.json"),
 )
 def compare(
@@ -41,7 +41,7 @@ def compare(
     label_column: LabelColumn = None,
     metric: MetricName = None,
     cost: Cost = None,
-    target: Annotated[str | None, Option(help=f"{TARGET} or a file.")] = None,
+    target: Annotated[str | None, Option(metavar="SHARES", help=f"{TARGET} or a file.")] = None,
     kind: ScoreKind = "logits",
     norms: Norms = None,
     background: Background = None,

@@ -4,7 +4,6 @@ The library raises a `LevelheadError` that names a parameter of a function. `mes
 option of the command in its place, and does as much for errors of other kinds.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,8 +68,6 @@ def message_for(error: BaseException, group: Command, words: Sequence[str]) -> s
 def _usage_message(error: BaseException, name: str) -> str:
     """Return click's message as one of ours: it begins small and says where help is."""
     text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
-    # An older typer writes the names of arguments in capitals.
-    text = re.sub("^Missing argument '[A-Z_]+'", lambda match: match[0].lower(), text)
     command = f"levelhead {name}".strip()
     return f"{text[:1].lower()}{text[1:]} ({command} -h explains)"
 

@@ -19,7 +19,7 @@ from .scores import read_array, read_training_counts, refuse
 from .words import (
     FORMATS_HERE,
     RULES_WITH_STRENGTH_HERE,
-    WithWords,
+    PlainCommand,
     complete_rule_with_strength,
     rule_with,
 )
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     Path,
-    Argument(help=f"A model's file: {FORMATS_HERE}. For a sharded one, its index or its folder."),
+    Argument(
+        metavar="MODEL",
+        help=f"A model's file: {FORMATS_HERE}. For a sharded one, its index or its folder.",
+    ),
 ]
 Out = Annotated[
     Path, Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")
@@ -38,19 +41,21 @@ HeadName = Annotated[
     str | None,
     Option(
         "--head",
+        metavar="LAYER",
         help="Name of the head's layer, such as classifier, if several layers could be it.",
     ),
 ]
 
 
 @app.command(
-    cls=WithWords,
+    cls=PlainCommand,
     epilog=example("inspect model.safetensors --counts counts.json"),
 )
 def inspect(
     model: Model,
     counts: Annotated[
-        Path | None, Option(help=f"{COUNTS} The weight norms are shown beside them.")
+        Path | None,
+        Option(metavar="COUNTS", help=f"{COUNTS} The weight norms are shown beside them."),
     ] = None,
     head: HeadName = None,
     names: Names = None,
@@ -71,7 +76,7 @@ def inspect(
 
 
 @app.command(
-    cls=WithWords,
+    cls=PlainCommand,
     epilog=example(
         "adjust model.safetensors --tuned tuned.json -o adjusted.safetensors",
         "adjust model.safetensors --rule rescale --strength 0.5 --counts 5000,500,50 -o rs.safetensors",
@@ -84,12 +89,13 @@ def adjust(
     rule: Annotated[
         str | None,
         Option(
+            metavar="RULE",
             help=f"Instead of --tuned, a rule at a strength of your own. {RULES_WITH_STRENGTH_HERE}.",
             autocompletion=complete_rule_with_strength,
         ),
     ] = None,
     strength: Annotated[float | None, Option(help="Strength of --rule; 0 changes nothing.")] = None,
-    counts: Annotated[Path | None, Option(help=f"For --rule. {COUNTS}")] = None,
+    counts: Annotated[Path | None, Option(metavar="COUNTS", help=f"For --rule. {COUNTS}")] = None,
     bias: Annotated[
         BiasPolicy, Option(help="Whether --rule scales the bias with its weight vector.")
     ] = "scale",
@@ -101,7 +107,7 @@ def adjust(
     ] = True,
     force: Force = False,
     again: Annotated[
-        bool, Option("--again", help="Allow a model that was adjusted before.")
+        bool, Option("--again", help="Adjust a model that was adjusted before once more.")
     ] = False,
     logits: Annotated[
         Path | None,
@@ -110,13 +116,14 @@ def adjust(
     features: Annotated[
         Path | None,
         Option(
-            help="Inputs of the head for held-out samples, needed if it has no bias to add offsets to."
+            help="What the head takes, [N, d], of held-out samples: if it has no bias, offsets go into its "
+            "weights by these."
         ),
     ] = None,
     task: Annotated[
         LabelTask | None,
         Option(
-            help="multiclass: the largest of K sigmoids is predicted, if the model's file does not say so."
+            help="multiclass if the model has a sigmoid for each class, and you predict the largest."
         ),
     ] = None,
     names: Names = None,
@@ -179,9 +186,11 @@ def check_order(model: Path, tuned: Path) -> None:
         raise LevelheadError(f"{model} is not a model; give the model first: {swapped}")
 
 
-@app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))
+@app.command(cls=PlainCommand, epilog=example("undo adjusted.safetensors -o back.safetensors"))
 def undo(
-    model: Annotated[Path, Argument(help="A model that `levelhead adjust` wrote.")],
+    model: Annotated[
+        Path, Argument(metavar="MODEL", help="A model that `levelhead adjust` wrote.")
+    ],
     out: Out,
     force: Force = False,
     as_json: Json = False,

@@ -25,7 +25,7 @@ LOGITS = (
     "Scores before the softmax, of samples the model was not trained on: N rows, K classes, "
     f"{DATA}."
 )
-TARGET = "How often each class occurs in use, if not equally often: 0.5,0.3,0.2,"
+TARGET = "Share of each class among the samples in use, if not all equal: 0.5,0.3,0.2,"
 
 # ---- Of all commands ---------------------------------------------------------------------------
 
@@ -35,12 +35,16 @@ Anyway = Annotated[bool, Option("--anyway", help="Go on even if there is nothing
 Names = Annotated[
     str | None,
     Option(
-        help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...)."
+        metavar="NAMES",
+        help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...).",
     ),
 ]
 Background = Annotated[
     str | None,
-    Option(help="A class to leave alone, by name or index, such as a detector's `no object`."),
+    Option(
+        metavar="CLASS",
+        help="A class to leave alone, by name or index, such as a detector's `no object`.",
+    ),
 ]
 
 # ---- Of samples --------------------------------------------------------------------------------
@@ -53,12 +57,14 @@ Labels = Annotated[
     ),
 ]
 Counts = Annotated[
-    Path | None, Option(help=f"{COUNTS} Without them, those of the labels stand in.")
+    Path | None,
+    Option(metavar="COUNTS", help=f"{COUNTS} Without them, those of the labels stand in."),
 ]
 LabelColumn = Annotated[
     str | None,
     Option(
-        help="Column of the labels in a table of logits, if it is not called label, y or target."
+        metavar="COLUMN",
+        help="Column of the labels in a table of logits, if it is not called label, y or target.",
     ),
 ]
 ScoreKind = Annotated[
@@ -70,13 +76,18 @@ ScoreKind = Annotated[
 MetricName = Annotated[
     str | None,
     Option(
+        metavar="METRIC",
         help=f"What to improve: {METRICS_HERE}; or scikit-learn's name for it.",
         autocompletion=complete_metric,
     ),
 ]
 RuleName = Annotated[
     str | None,
-    Option(help=f"What to do to each class. {RULES_HERE}.", autocompletion=complete_rule),
+    Option(
+        metavar="RULE",
+        help=f"What to do to each class. {RULES_HERE}.",
+        autocompletion=complete_rule,
+    ),
 ]
 Cost = Annotated[
     Path | None,

@@ -23,22 +23,23 @@ from .options import (
     PageModel,
     RuleName,
 )
-from .words import WithWords
+from .words import PlainCommand
 
 if TYPE_CHECKING:
     from ..report import PageTable
 
 
 @app.command(
-    cls=WithWords,
+    cls=PlainCommand,
     epilog=example("report logits.npy --labels labels.npy --counts counts.json -o page.html"),
 )
 def report(
     inputs: Annotated[
         list[Path],
         Argument(
-            help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
-            f"or logits {DATA}. Several are shown side by side."
+            metavar="INPUT",
+            help=f"Logits {DATA}; or a tuned.json, a run's folder, a snapshot, a folder of the "
+            "paper's records. Several are shown side by side.",
         ),
     ],
     out: Annotated[
@@ -57,8 +58,8 @@ def report(
     title: Annotated[
         list[str] | None,
         Option(
-            metavar="<str>",
-            help="Title of the page, instead of its file's name; once for each of several inputs.",
+            metavar="TEXT",
+            help="Title of the page, if not the name of its file; of several inputs, once for each.",
         ),
     ] = None,
     model: PageModel = None,

@@ -37,7 +37,7 @@ from .options import (
     Seed,
 )
 from .scores import read_array, read_goal, refuse
-from .words import WithWords, rule_with
+from .words import PlainCommand, rule_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    cls=WithWords,
+    cls=PlainCommand,
     epilog=example(
         "tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json"
     ),
@@ -68,18 +68,27 @@ def tune(
     floor: Annotated[
         list[str] | None,
         Option(
-            metavar="<str>",
+            metavar="RECALL",
             help="Lowest recall to accept, of every class (0.6) or of one (cat=0.6); may be repeated.",
         ),
     ] = None,
-    target: Annotated[str | None, Option(help=f"{TARGET} a file, or estimate.")] = None,
+    target: Annotated[
+        str | None,
+        Option(metavar="SHARES", help=f"{TARGET} a file, or the word estimate (see --unlabelled)."),
+    ] = None,
     unlabelled: Annotated[
         Path | None,
-        Option(help="Logits from deployment, K columns, without labels: for --target estimate."),
+        Option(
+            help="Logits of samples as they occur in use, K columns, without labels: --target estimate "
+            "goes by them."
+        ),
     ] = None,
     task: Annotated[
         LabelTask,
-        Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, an offset for each label."),
+        Option(
+            help="multilabel if a sample may have several labels: a sigmoid for each, labels [N, K] "
+            "of 0 and 1."
+        ),
     ] = "multiclass",
     kind: ScoreKind = "logits",
     norms: Norms = None,
@@ -88,7 +97,10 @@ def tune(
     ] = None,
     features: Annotated[
         Path | None,
-        Option(help="What a head without a bias takes, of --logits: judge by what arrives there."),
+        Option(
+            help="What the head takes, [N, d], of the samples of --logits, if it has no bias: offsets "
+            "then go into its weights, and are judged by what arrives of them."
+        ),
     ] = None,
     background: Background = None,
     chosen_on: ChosenOn = "held-out",
@@ -98,7 +110,7 @@ def tune(
         Option(
             "-o",
             "--out",
-            help="Where to write the choice, for `levelhead adjust` and `apply`: tuned.json.",
+            help="Where to write the choice, for `levelhead adjust` and `levelhead apply`: tuned.json.",
         ),
     ] = None,
     plot: Annotated[

@@ -2,14 +2,14 @@
 
 The tables are imported only when a name is looked up, completed or shown: `levelhead --help` needs
 none of them. So the help of an option holds a mark such as {rules} (`RULES_HERE`), and a command of
-class `WithWords` puts the words in its place when its own help is shown.
+class `PlainCommand` puts the words in its place when its own help is shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer.core import TyperCommand
 
@@ -131,15 +131,60 @@ _TEXTS: dict[str, Callable[[], str]] = {
 }
 
 
-class WithWords(TyperCommand):
-    """A command whose help names metrics, rules or formats: they are looked up when it is shown, and not before.
+# What typer calls a value, by its type in Python (0.29) or in click (0.19), and what the help says.
+_VALUES = {
+    "<path>": "FILE",
+    "<str>": "TEXT",
+    "<int>": "N",
+    "<int range>": "N",
+    "<float>": "NUMBER",
+    "PATH": "FILE",
+    "INTEGER": "N",
+    "INTEGER RANGE": "N",
+    "FLOAT": "NUMBER",
+}
 
-    Contexts and formatters are click's, which typer does not export.
+
+class PlainCommand(TyperCommand):
+    """A command whose help is in plain words: what all commands of ours are.
+
+    Arguments are named as the usage line names them, MODEL, and values by what they are: FILE, N, or a word that the
+    option gives itself as its `metavar`. Metrics, rules and formats are looked up when the help is shown, and not
+    before. Contexts and formatters are click's, which typer does not export.
     """
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what the usage line has after the command: [OPTIONS] MODEL."""
+        pieces = ["[OPTIONS]"]
+        for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                word = _argument_word(parameter)
+                if not parameter.required:
+                    word = f"[{word}]"
+                pieces.append(word)
+        return pieces
+
+    def records(self, ctx: Any, kind: Literal["argument", "option"]) -> list[tuple[str, str]]:
+        """Return each parameter of a kind as the help lists it: how it is written, and what it means."""
         self._fill_in()
-        super().format_options(ctx, formatter)
+        records = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None or parameter.param_type_name != kind:
+                continue
+            if kind == "argument":
+                records.append((_argument_word(parameter), record[1]))
+            else:
+                records.append((_option_title(record[0]), record[1]))
+        return records
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        arguments = self.records(ctx, "argument")
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        with formatter.section("Options"):
+            formatter.write_dl(self.records(ctx, "option"))
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         self._fill_in()
@@ -152,3 +197,26 @@ class WithWords(TyperCommand):
             for here, words in _TEXTS.items():
                 if here in text:
                     option.help = text.replace(here, words())  # pyright: ignore
+
+
+def _argument_word(parameter: Any) -> str:
+    """Return how help and usage name an argument: MODEL, or INPUT... if there may be several."""
+    word = (parameter.metavar or parameter.name).upper()
+    if parameter.nargs != 1:
+        return f"{word}..."
+    return word
+
+
+def _option_title(title: str) -> str:
+    """Return an option with its value in plain words, from what typer writes.
+
+    >>> _option_title("-o, --out <path>"), _option_title("--bias <scale|keep>"), _option_title("--json")
+    ('-o, --out FILE', '--bias [scale|keep]', '--json')
+    """
+    names, separator, value = title.partition(" ")
+    while value.startswith("-"):  # a second name: -o, --out <path>
+        name, separator, value = value.partition(" ")
+        names = f"{names} {name}"
+    if value.startswith("<") and "|" in value:
+        return f"{names} [{value[1:-1]}]"
+    return f"{names}{separator}{_VALUES.get(value, value)}"
