@@ -1,4 +1,10 @@
-"""The scoreboard: what a row of it is, how long it may take, and its page."""
+"""The scoreboard: what a row of it is, how long it may take, and its page.
+
+A module of this room has a `ROW`: a promise to users, and a function that attacks it within a
+`Budget` and returns what it `Found`. `describe` makes of both an entry of results/trust.json, and
+`write_page` a page of all entries: docs/trust.md. Rows that several processes can share are started
+by `workers`, which adds up what each found.
+"""
 
 import json
 import os
@@ -39,6 +45,9 @@ class Budget:
         self.round = int(os.environ.get("TRUST_ROUND", "0"))  # another number gives other seeds
 
     def size(self, quick: int, full: int) -> int:
+        """Return how many of something are wanted: the first number for `quick`, the second for
+        `full`.
+        """
         return quick if self.profile == "quick" else full
 
     def own(self, wanted: int) -> int:
@@ -51,10 +60,12 @@ class Budget:
 
     @property
     def spent(self) -> bool:
+        """Whether the time is up: what is begun is finished, and nothing more is begun."""
         return self.passed > self.seconds
 
     @property
     def passed(self) -> float:
+        """Seconds since it began."""
         return time.monotonic() - self.began
 
     def part(self, share: float) -> "Budget":
@@ -207,6 +218,7 @@ Counts by command and reader, the first failures, survivors and the versions of 
 
 
 def _text(value: Any) -> str:
+    """Return a value for the page: a number with commas, of a list how many."""
     if isinstance(value, list):  # listed in the results
         return f"{len(value):,}"
     return (
@@ -217,10 +229,12 @@ def _text(value: Any) -> str:
 
 
 def read_results(path: Path) -> dict[str, Any]:
+    """Return what results/trust.json holds; nothing if it is not there."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def write_results(results: Mapping[str, Any], path: Path) -> None:
+    """Write results/trust.json whole."""
     new = path.with_name(f"{path.name}.new")  # a process may be killed while it writes
     new.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     new.replace(path)

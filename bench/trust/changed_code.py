@@ -1,4 +1,10 @@
-"""Which functions of a module a mutant changes, as code that can be put into the functions in memory."""
+"""Which functions of a module a mutant changes, as code that can be put into the functions in memory.
+
+The module is compiled with and without the change, and both are compared from the outside in. If
+all that differs is the code of functions, these can be exchanged without importing anything anew.
+If the module's own code differs, or that of a class body, or a comprehension that ran at import,
+the change is done with already: it needs a new import.
+"""
 
 import inspect
 from functools import cache

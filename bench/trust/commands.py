@@ -25,8 +25,10 @@ from pathlib import Path
 
 import numpy as np
 
+# Of a head of four classes.
 COUNTS = [400, 100, 25, 4]
-# Need Triton; other people's trainers, which no command imports; runs the command.
+# Modules that are not imported beforehand: they need Triton, are for other people's trainers, which no command imports,
+# or run the command.
 WITHOUT = (
     "levelhead_lab.fast.kernels",
     "levelhead_lab.fast.conv_norm",
@@ -116,6 +118,7 @@ def run(
     with tempfile.TemporaryDirectory() as place:
         for name in ("out", "err"):
             Path(place, name).touch()  # a command may be killed before it can
+        # It waits for a byte, so that a tracer can be attached before its first call.
         go, pid, began = *_fork(words, folder, Path(place), prepare), time.monotonic()
         tracer = None
         if trace is not None:
@@ -147,6 +150,7 @@ def _fork(
     code = 70
     try:
         os.close(write)
+        # A group of its own: it is ended with its children, and with nobody else.
         os.setsid()
         os.chdir(folder)
         for number, name in ((1, "out"), (2, "err")):
@@ -173,15 +177,22 @@ def _fork(
 
 
 def _wait(pid: int, limit: float, kill_after: float | None) -> tuple[int | None, int]:
+    """Wait for a process; return its status, or None if it had to be stopped, and the largest memory
+    it used, in KiB.
+
+    Args:
+        pid: of the process, which leads a group.
+        limit: seconds after which it is stopped.
+        kill_after: seconds after which it is killed on purpose; its status then is minus the signal, as for any other.
+    """
     began, killed = time.monotonic(), False
     while True:
         done, status, used = os.wait4(pid, os.WNOHANG)
         passed = time.monotonic() - began
         if done:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(
-                    pid, signal.SIGKILL
-                )  # workers that it left, which would end by themselves a moment later
+                # Workers that it left, which would end by themselves a moment later.
+                os.killpg(pid, signal.SIGKILL)
             code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
             return (None if killed else code), used.ru_maxrss
         if kill_after is not None and passed >= kill_after:
@@ -207,13 +218,16 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def _timeless(content: bytes, suffix: str) -> bytes:
+    """Return the content of a file without times and durations, in which two runs may differ.
+
+    The header of a safetensors file is as long as its text, and so as the digits of a duration: its
+    length is left out too.
+    """
     if (
         suffix == ".safetensors"
         and b"seconds" in content[: (end := 8 + int.from_bytes(content[:8], "little"))]
     ):
-        return (
-            TIMES.sub(b"", content[8:end].rstrip()) + content[end:]
-        )  # its length goes by the time's digits
+        return TIMES.sub(b"", content[8:end].rstrip()) + content[end:]
     return TIMES.sub(b"", content) if suffix in (".html", ".json", ".jsonl") else content
 
 
@@ -233,11 +247,13 @@ class Command:
 
 
 def _rescale(model: str, out: str) -> Command:
+    """Return the command that adjusts a model by RS."""
     rule = ["--rule", "rescale", "--strength", "0.5", "--counts", "c.json"]
     return Command(["adjust", model, *rule, "-o", f"out/{out}"])
 
 
 TUNE = ["--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json"]
+# Every command that writes, with inputs that `make_inputs` writes.
 COMMANDS = {
     "rescale .safetensors": _rescale("m.safetensors", "o.safetensors"),
     "rescale .pt": _rescale("m.pt", "o.pt"),
@@ -350,10 +366,12 @@ class Workspace:
         self.empty()
 
     def empty(self) -> None:
+        """Remove what commands have written."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir()
 
     def check_inputs(self) -> list[str]:
+        """Return a line for each input that is not as it was written."""
         now = {
             name: digest
             for name, digest in digests(self.folder).items()

@@ -33,6 +33,7 @@ from levelhead.path.walk import compute_envelope
 getcontext().prec = 60
 SMALLEST = Fraction(5e-323)  # ten floats above 0, between which crossings are rounded
 EPS = np.finfo(np.float64).eps
+# Strengths that people give, at which ties are likely; and ones so small that products underflow.
 NICE = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)
 TINY = (5e-324, 1e-300, 1e-17, 1e-12, 1e-9)
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -47,26 +48,32 @@ class Family(NamedTuple):
 
 
 def _any(rng: np.random.Generator, k: int) -> np.ndarray:
+    """Return counts of all sizes, [K]."""
     return rng.integers(1, 5000, k)
 
 
 def _powers(rng: np.random.Generator, k: int) -> np.ndarray:
+    """Return powers of 2: their ratios are exact, and scores tie at round strengths."""
     return 2 ** rng.integers(0, 8, k)
 
 
 def _repeated(rng: np.random.Generator, k: int) -> np.ndarray:
+    """Return counts of which many are equal: lines that are parallel."""
     return rng.choice([1, 30, 30, 900], k)
 
 
 def _near(rng: np.random.Generator, k: int) -> np.ndarray:
+    """Return counts that differ in the seventh digit: lines that are nearly parallel."""
     return 1_000_000 + rng.integers(0, 4, k)
 
 
 def _ones(rng: np.random.Generator, k: int) -> np.ndarray:
+    """Return counts of which most are 1."""
     return np.where(rng.random(k) < 0.7, 1, rng.integers(1, 10**6, k))
 
 
 def _signs(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    """Return 1 or -1, [n, K]."""
     return rng.choice([-1.0, 1.0], (n, k))
 
 
@@ -76,6 +83,7 @@ def _steps(rng: np.random.Generator, n: int, k: int, bits: int) -> np.ndarray:
 
 
 def _one_float_apart(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    """Return logits of which those of a row are at most four floats apart."""
     base = rng.normal(size=(n, 1)) * np.ones(k)
     return (base.view(np.int64) + rng.integers(-2, 3, (n, k))).view(np.float64)
 
@@ -85,6 +93,8 @@ def _tied_somewhere(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
     return 2.0 ** rng.integers(-6, 7, (n, k))
 
 
+# Each is made to break something: rounding, ties, underflow, overflow, signed zeros, parallel
+# lines, many classes, few classes.
 FAMILIES: dict[str, Family] = {
     "normal": Family(lambda rng, n, k: rng.normal(size=(n, k)), _any),
     "single precision": Family(lambda rng, n, k: (3 * rng.normal(size=(n, k))).astype(np.float32), _any),
@@ -137,6 +147,7 @@ FAMILIES: dict[str, Family] = {
 
 @lru_cache(maxsize=1 << 16)
 def _log(value: float) -> Decimal:
+    """Return the logarithm to 60 digits; the same few logits and counts come again and again."""
     return Decimal(value).ln()
 
 
@@ -148,6 +159,7 @@ def compare_exactly(
 
     ``a_own`` and ``a_other`` are ratios if the rule multiplies, else slopes. Logits have one sign, and none is 0.
     """
+    # The round strength nearest to this one: a tie there is a tie by definition, not by rounding.
     near = Fraction(round(gamma * 64000), 64000)
     if not multiplies:
         gap, rise = Fraction(own) - Fraction(other), Fraction(a_other) - Fraction(a_own)
@@ -164,10 +176,13 @@ def compare_exactly(
     slopes = _log(a_own), _log(a_other)
     rise = slopes[1] - slopes[0]
     size = abs(slopes[0]) + abs(slopes[1])
+    # Where logits and ratios are powers of one number the scores tie exactly; 60 digits leave 1e-45
+    # of that.
     tied = abs(gap - rise * near.numerator / near.denominator) < Decimal("1e-45")
     if tied and near and float(near) == gamma and abs(rise) > size / 100:
         return 0
     difference = (gap - rise * Decimal(gamma)) * sign
+    # So close to a crossing, either answer is right: a crossing is itself a rounded float64.
     hair = (
         Decimal("1.5e-13") * abs(Decimal(gamma) * rise)
         + 4 * Decimal(float(EPS)) * abs(Decimal(gamma)) * size
@@ -176,11 +191,20 @@ def compare_exactly(
 
 
 class Truth:
-    """Which classes are ahead of y at any gamma: logits [n, K], labels [n], under a rule."""
+    """Which classes are ahead of y at any gamma: logits [n, K], labels [n], under a rule.
+
+    The score of class k less that of y is a line in gamma: ``gap - gamma rise``, of logits and
+    slopes for a rule that adds; for one that multiplies, of logarithms, times the sign, as long as
+    both logits have the same one. If they have not, or one is 0, no gamma changes their order.
+    Everything is computed for all pairs at once in float64; only pairs that come too close for that
+    are given to `compare_exactly`.
+    """
 
     def __init__(self, logits: np.ndarray, labels: np.ndarray, rule: Direction) -> None:
         wide, rows = logits.astype(np.float64), np.arange(len(labels))
         own, slopes = wide[rows, labels][:, None], rule.slopes
+        # In float64; which classes lose a tie against y; who is ahead at gamma 0; the slope of each
+        # difference, and the size of what it was computed from, which bounds its rounding.
         self.wide, self.labels, self.rows, self.multiplies = wide, labels, rows, rule.multiplies
         self.terms = rule.ratios if rule.multiplies else slopes
         self.first = labels[:, None] < np.arange(wide.shape[1])
@@ -205,6 +229,7 @@ class Truth:
         if gamma != 0:
             difference = (self.gap - gamma * self.rise) * self.sign
             doubt = self.rounding + abs(gamma) * (1e-15 * self.size + 1.5e-13 * np.abs(self.rise))
+            # Where a difference is larger than its doubt, its sign decides.
             np.copyto(order, np.where(difference > 0, 1, -1), where=self.moves, casting="unsafe")
             near = self.moves & (
                 np.abs(difference) <= doubt + (0 if self.multiplies else 5e-323 * np.abs(self.rise))
@@ -218,6 +243,7 @@ class Truth:
                     float(self.terms[c]),
                 )
                 order[i, c] = compare_exactly(*pair, float(gamma), self.multiplies)
+        # Of equal scores, the first class is predicted.
         ahead = (order == -1) | ((order == 0) & ~self.first)
         ahead[self.rows, self.labels] = False
         return ahead.sum(axis=1), (ahead | (order == 2)).sum(axis=1)
@@ -268,6 +294,8 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         found = changes_found(logits, direction, reach)
+    # Strengths to look at: round ones, tiny ones, any, and those next to a change, where mistakes
+    # would be.
     changes = found["numpy"].gamma
     some = np.zeros(0)
     if len(changes):
@@ -283,6 +311,7 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     for gamma in at:
         with np.errstate(all="ignore"):
             certain, possible = truth.count_ahead(float(gamma))
+        # A pair is decided if some class is surely ahead, or none can be.
         known = (certain >= 1) | (possible < 1)
         pairs, undecided = pairs + int(known.sum()), undecided + int((~known).sum())
         for engine, envelope in found.items():

@@ -21,6 +21,7 @@ from .board import Budget, Found, Row
 from .commands import COMMANDS, Command, Workspace, preload, run
 from .kills import differences, half_written
 
+# What each call fails with: a bad sector where it reads or renames, a full disk where it writes.
 ERRORS = {
     "read": "EIO",
     "pread64": "EIO",
@@ -70,6 +71,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
+    """Return which commands were not failed at every call, and which not at all."""
     short = [
         f"{name} {told}"
         for name, told in done["by command"].items()
@@ -86,6 +88,7 @@ def _fail_all(
     whole, _ = work.complete(command, prepare=fork_workers)
     work.empty()
     calls = trace(command, work)
+    # If time is short, the calls that are done are spread over the command, not its first ones.
     every = max(1, len(calls) // budget.size(4, len(calls)))
     done = 0
     for call, number in [
@@ -132,9 +135,8 @@ def fork_workers() -> None:
     """Let worker processes of this one begin as its forks, which have all modules in memory."""
     forks = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda method=None: forks  # pyright: ignore
-    resource_tracker.ensure_running = lambda: (
-        None
-    )  # which they need not: calls on its pipe and modules are no disk's
+    # Which forks do not need: calls on its pipe and its modules are not of our files.
+    resource_tracker.ensure_running = lambda: None
 
 
 def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
@@ -152,9 +154,9 @@ def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
             continue
         process, call = match.groups()
         seen[process, call] += 1
-        named = re.sub(
-            r"AT_FDCWD<[^>]*>", "", line
-        )  # that of the folder we are in, whatever the file is
+        # Without the name of the folder we are in, which stands there whatever the file is.
+        named = re.sub(r"AT_FDCWD<[^>]*>", "", line)
+        # Of the workspace, or by a relative name, which is in it.
         ours = str(work.folder) in named or ("AT_FDCWD" in line and '"/' not in named)
         if ours and "= -1" not in line:
             found[call, seen[process, call]] = None

@@ -1,4 +1,8 @@
-"""Damaged files of logits, labels, counts, names and tuned.json: each is read, or refused in one line."""
+"""Damaged files of logits, labels, counts, names and tuned.json: each is read, or refused in one line.
+
+Every suffix that users may give has a few sound files (`seeds`), written by the libraries that they
+have, and every file is read as all of logits, labels, counts and names: people do mix them up.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,8 @@ from .mutators import damage_zip
 
 LOGITS = np.random.default_rng(0).normal(size=(5, 3))
 NAMES = ["cat", "dog", "owl"]
+# What parsers of numbers and of array headers trip over: other types, text, nesting, digits without
+# end.
 WORDS = rb"""-1|1e999|nan|NaN|null|true|"|,|;|:|'O'|'<U0'|'<M8[s]'|\ud800|1_0|[[[[[[|{{{{{{|((((((""".split(
     b"|"
 )
@@ -172,6 +178,9 @@ def damaged(rng: random.Random) -> tuple[str, bytes]:
 
 
 def _damage(rng: random.Random, content: bytes) -> bytes:
+    """Return bytes with one to four changes: flipped, set, cut, repeated, or a hostile word in their
+    place.
+    """
     data = bytearray(content)
     for _ in range(rng.randrange(1, 5)):
         at = rng.randrange(len(data) + 1)
@@ -193,10 +202,12 @@ def _damage(rng: random.Random, content: bytes) -> bytes:
 
 
 def _read_all(path: Path) -> None:
+    """Read logits and labels of one file, as `tune` does, with counts that are given."""
     read_samples(path, None, "9,5,2")
 
 
 def _readers(suffix: str) -> dict[str, Callable[[Path], Any]]:
+    """Return what reads a file of this suffix, by the name of what is read."""
     found: dict[str, Callable[[Path], Any]] = {
         "logits": lambda path: check_logits(arrays.read(path)),
         "labels": lambda path: arrays.read(path, wanted="labels").tolist(),
@@ -212,6 +223,7 @@ def _readers(suffix: str) -> dict[str, Callable[[Path], Any]]:
 
 
 def _resolved(counts: Any) -> Any:
+    """Return counts as they are checked once the classes are known."""
     from levelhead.core.counts import resolve
 
     return resolve(counts, 3, names=NAMES)
@@ -224,6 +236,7 @@ READERS = {suffix: _readers(suffix) for suffix in FILES}
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive_readers` takes them."""
     warnings.simplefilter("ignore")  # of numpy, about damaged numbers
     return drive_readers(damaged, READERS, nameless=("logits", "counts"), **how)
 

@@ -1,4 +1,9 @@
-"""Damaged Keras models: what is written differs from the input in the bytes of its head, the checksum and the note."""
+"""Damaged Keras models: what is written differs from the input in the bytes of its head, the checksum
+and the note.
+
+A .keras file is a zip of config.json, metadata.json and model.weights.h5. The config decides which
+layer is the head, and HDF5 where its numbers are: either may be damaged.
+"""
 
 import json
 import os
@@ -57,11 +62,16 @@ def damage_record(rng: random.Random, content: bytes) -> bytes:
 
 
 def records(path: Path) -> dict[str, bytes]:
+    """Return the content of each record of a zip, whose checksums are checked."""
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def case(rng: random.Random, folder: Path) -> None:
+    """Adjust a damaged model and undo that; raise Contradiction if bytes outside of its head differ.
+
+    Three times in ten it is only inspected.
+    """
     path, out, back = (folder / f"{name}.keras" for name in "mob")
     data = rng.choice(SOUND)
     if rng.random() < 0.85:
@@ -85,6 +95,7 @@ def case(rng: random.Random, folder: Path) -> None:
         raise Contradiction(f"changed {differs}")
     found = ModelFile.at(path).locate_head()
     spans = [span for layer in found.layers for span in layer.spans]
+    # Byte by byte: what lies outside of the head must be as it was.
     allowed = {at for span in spans for at in range(span.offset, span.offset + span.nbytes)}
     start = data.index(before[WEIGHTS])
     pairs = zip(before[WEIGHTS], after[WEIGHTS], strict=True)
@@ -94,6 +105,7 @@ def case(rng: random.Random, folder: Path) -> None:
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive` takes them."""
     return drive(case, **how)
 
 

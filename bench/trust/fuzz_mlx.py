@@ -21,6 +21,7 @@ RNG = np.random.default_rng(0)
 
 
 def saved(**arrays: np.ndarray) -> bytes:
+    """Return arrays as an .npz, as MLX writes its weights."""
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
@@ -30,6 +31,8 @@ def numbers(*shape: int, dtype: str = "<f4") -> np.ndarray:
     return RNG.standard_normal(shape).astype(dtype)
 
 
+# With a bias and without, in half precision, in bfloat16 (two bytes of no type of numpy), in column
+# order.
 SOUND = [
     saved(**{"body.weight": numbers(5, 4), "fc.weight": numbers(3, 5), "fc.bias": numbers(3)}),
     saved(**{"fc.weight": numbers(3, 5, dtype="<f2"), "fc.bias": numbers(3, dtype="<f2")}),
@@ -45,6 +48,11 @@ def arrays(path: Path) -> dict[str, bytes]:
 
 
 def case(rng: random.Random, folder: Path) -> None:
+    """Adjust a damaged file and undo that; raise Contradiction if numpy reads other numbers than those
+    of the head changed.
+
+    Three times in ten it is only inspected.
+    """
     path, out, back = (folder / f"{name}.npz" for name in "mob")
     sound = rng.choice(SOUND)
     data = damage_zip(rng, sound) if rng.random() < 0.85 else damage_bytes(rng, sound, SOUND)
@@ -67,6 +75,7 @@ def case(rng: random.Random, folder: Path) -> None:
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive` takes them."""
     return drive(case, **how)
 
 

@@ -1,4 +1,10 @@
-"""Damaged ONNX models: what is written differs, as protobuf reads it, from the input in the head and the note alone."""
+"""Damaged ONNX models: what is written differs, as protobuf reads it, from the input in the head and
+the note alone.
+
+The sound models have the head in every way that exporters write it: as Gemm, as MatMul and Add,
+transposed, as a constant, with its numbers as bytes or as a list, in the file or beside it, and
+long enough that they are not read into memory.
+"""
 
 import random
 from pathlib import Path
@@ -25,6 +31,7 @@ raw = numpy_helper.from_array
 
 
 def model(nodes: list[Any], constants: list[Any]) -> bytes:
+    """Return the bytes of a model from `x` [N, 4] to `y` [N, 3], with a note of somebody else in it."""
     values = [
         helper.make_tensor_value_info(name, T.FLOAT, ["N", size])
         for name, size in (("x", 4), ("y", 3))
@@ -40,6 +47,7 @@ def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
 
 
 def external(name: str, dims: list[int], offset: int) -> Any:
+    """Return a tensor whose numbers are in the file `d`, beside the model."""
     tensor = T(name=name, data_type=T.FLOAT, data_location=T.EXTERNAL, dims=dims)
     for key, value in (
         ("location", "d"),
@@ -103,6 +111,11 @@ def numbers(path: Path) -> list[tuple[str, bytes]]:
 
 
 def case(rng: random.Random, folder: Path) -> None:
+    """Adjust a damaged model by some rule and undo that; raise Contradiction if more than its head
+    differs.
+
+    Three times in ten it is only inspected.
+    """
     path, out, back = (folder / name for name in ("m.onnx", "out/o.onnx", "back/m.onnx"))
     sound = rng.choice(SOUND)
     data = damage_message(rng, sound) if rng.random() < 0.8 else damage_bytes(rng, sound, SOUND)
@@ -116,6 +129,7 @@ def case(rng: random.Random, folder: Path) -> None:
     rule = rng.choice((Rescale, Rescale, Shift, Tau))
     done = adjust_file(path, out, rule(0.5), COUNTS)
     before, after = numbers(path), numbers(out)
+    # A rule that adds may need a bias that is not there: one tensor is new then.
     added = len(after) - len(before)
     changed = {name for (name, old), (_, new) in zip(before, after, strict=False) if old != new}
     if added not in (0, 1) or len(changed) > 2 * len(done.head) or (not changed and not added):
@@ -126,6 +140,7 @@ def case(rng: random.Random, folder: Path) -> None:
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive` takes them."""
     return drive(case, **how)
 
 

@@ -1,7 +1,12 @@
-"""Damaged parts of files, alone: a safetensors header, FILE.original, a pickle, a zip's directory, a protobuf message.
+"""Damaged parts of files, alone: a safetensors header, FILE.original, a pickle, a zip's directory, a
+protobuf message.
 
-What the format's own library says decides: a header that it refuses is refused; one that it reads is read, but for keys
-that stand twice. The fields that are found in a message are those that protobuf's own parser finds.
+What the format's own library says decides: a header that it refuses is refused; one that it reads
+is read, but for keys that stand twice. The fields that are found in a message are those that
+protobuf's own parser finds.
+
+The other fuzzers adjust whole models and undo that. Here only the parser of one part runs, so that
+there is time for many more files.
 """
 
 import json
@@ -37,10 +42,12 @@ PICKLES += [
     for protocol in range(6)
 ]
 ORIGINALS = [kept for *_, kept in ADJUSTED]
+# As often as it stands here: the header is read by our own code from the first byte on.
 KINDS = ["header", "header", "original", "pickle", "archive", "message"]
 
 
 def damaged(rng: random.Random) -> tuple[str, bytes]:
+    """Return a kind of part, and the bytes of a damaged one."""
     kind = rng.choice(KINDS)
     if kind == "header":
         return kind, damaged_safetensors(rng)
@@ -85,9 +92,8 @@ def read_archive(path: Path) -> None:
     """Read the directory of a zip, and the note in it."""
     try:
         _ = Archive(path).note
-    except (
-        zipfile.BadZipFile
-    ) as error:  # documented; the state-dict reader gives it the name of the file
+    # Documented; the state-dict reader gives it the name of the file.
+    except zipfile.BadZipFile as error:
         raise LevelheadError(f"{path}: {error}") from None
 
 
@@ -130,6 +136,7 @@ READERS: dict[str, dict[str, Any]] = {
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive_readers` takes them."""
     return drive_readers(damaged, READERS, **how)
 
 

@@ -1,4 +1,10 @@
-"""Damaged folders of finished runs: reported, read and exported as they were written, or refused in one line."""
+"""Damaged folders of finished runs: reported, read and exported as they were written, or refused in
+one line.
+
+One file of a real run is damaged. A safetensors file that is damaged is noticed by its sha256 in
+done.json; seven times in ten that is set right, as somebody who means harm would do, and the file
+itself must be refused.
+"""
 
 import hashlib
 import json
@@ -41,6 +47,9 @@ FILES = trained()
 
 
 def damaged(rng: random.Random, name: str) -> bytes:
+    """Return a file of the run, damaged: JSON in its tree, a safetensors file in its header or
+    anywhere, others anywhere.
+    """
     data = FILES[name]
     if rng.random() < 0.3 or not name.endswith((".json", ".jsonl")):
         length = int.from_bytes(data[:8], "little")
@@ -57,6 +66,7 @@ def damaged(rng: random.Random, name: str) -> bytes:
 
 
 def case(rng: random.Random, folder: Path) -> None:
+    """Damage one file of the run, then read all that can be read from the folder."""
     name = rng.choice([name for name in FILES if not name.startswith("checkpoint")])
     content = FILES | {name: damaged(rng, name)}
     if rng.random() < 0.7 and name.endswith(".safetensors"):  # as if the run had written it
@@ -75,6 +85,7 @@ def case(rng: random.Random, folder: Path) -> None:
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive` takes them."""
     warnings.simplefilter("ignore")  # of numpy, about damaged numbers
     return drive(case, **how)
 

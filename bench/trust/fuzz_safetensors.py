@@ -1,4 +1,10 @@
-"""Damaged safetensors models, single and sharded: what the format's own library refuses is refused, the rest scaled."""
+"""Damaged safetensors models, single and sharded: what the format's own library refuses is refused,
+the rest scaled.
+
+A file is the length of its header in eight bytes, little-endian, the header as JSON, and the bytes
+of all tensors. Three times in ten any of these bytes are damaged; else only the header, whose
+length is then set right.
+"""
 
 import json
 import random
@@ -33,11 +39,13 @@ INDEX = {
 
 
 def parts(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the header of a file and the bytes after it."""
     length = int.from_bytes(data[:8], "little")
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 def whole(header: bytes, body: bytes) -> bytes:
+    """Return a file of a header and the bytes after it, with the length that the header has."""
     return len(header).to_bytes(8, "little") + header + body
 
 
@@ -50,6 +58,7 @@ SOUND = [
 
 
 def damaged(rng: random.Random) -> bytes:
+    """Return the bytes of a damaged file."""
     data = rng.choice(SOUND)
     if rng.random() < 0.3:
         return damage_bytes(rng, data, SOUND)
@@ -68,6 +77,7 @@ def accepted(data: bytes) -> dict[str, dict[str, Any]] | None:
 
 
 def refusal(data: bytes) -> str:
+    """Return why the format's own library refuses a file; nothing if it reads it."""
     try:
         deserialize(data)
     except SafetensorError as error:
@@ -76,6 +86,11 @@ def refusal(data: bytes) -> str:
 
 
 def one_file(rng: random.Random, folder: Path) -> None:
+    """Adjust a damaged file and undo that; raise Contradiction if the format's own library disagrees.
+
+    It must read what we read, read what we wrote, and see at most two tensors changed: weight and
+    bias of the head.
+    """
     path, out, back = (folder / f"{name}.safetensors" for name in "mob")
     data = damaged(rng)
     path.write_bytes(data)
@@ -96,6 +111,7 @@ def one_file(rng: random.Random, folder: Path) -> None:
 
 
 def shards(rng: random.Random, folder: Path) -> None:
+    """Inspect a folder of two sound files whose index is damaged."""
     index = folder / "model.safetensors.index.json"
     for name in "ab":
         (folder / f"{name}.safetensors").write_bytes(
@@ -111,10 +127,12 @@ def shards(rng: random.Random, folder: Path) -> None:
 
 
 def case(rng: random.Random, folder: Path) -> None:
+    """Run one case: mostly of one file."""
     (one_file if rng.random() < 0.85 else shards)(rng, folder)
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive` takes them."""
     return drive(case, **how)
 
 

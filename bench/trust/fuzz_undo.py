@@ -1,4 +1,9 @@
-"""Damaged adjusted models and FILE.original: undo gives the input back, byte for byte, or says why it cannot."""
+"""Damaged adjusted models and FILE.original: undo gives the input back, byte for byte, or says why it
+cannot.
+
+FILE.original is a line of JSON, which says what it belongs to, and the bytes that were replaced.
+Damaged is it, its first line, or the model; or the model, with nothing beside it.
+"""
 
 import io
 import json
@@ -46,6 +51,7 @@ ADJUSTED = adjusted()
 
 
 def case(rng: random.Random, folder: Path) -> None:
+    """Damage one of the two files and undo; raise Contradiction if that says it is exact and is not."""
     suffix, before, after, kept = rng.choice(ADJUSTED)
     path, back, what = folder / f"o{suffix}", folder / f"b{suffix}", rng.randrange(4)
     if what == 0:
@@ -63,11 +69,13 @@ def case(rng: random.Random, folder: Path) -> None:
     if what < 3:
         (folder / f"o{suffix}.original").write_bytes(kept)
     done = undo_file(path, back)
+    # A changed first line may describe another input: that is not held against it.
     if done.exact and back.read_bytes() != before and what != 1:
         raise Contradiction("undo says it is exact and gives another file")
 
 
 def run(**how: Any) -> dict[str, Any]:
+    """Run cases, as `drive` takes them."""
     return drive(case, **how)
 
 

@@ -1,10 +1,21 @@
-"""What all fuzzers share: the loops, the account of what happened, what is kept of a failure, and the command line.
+"""What all fuzzers share: the loops, the account of what happened, what is kept of a failure, and the
+command line.
 
     python -m bench.trust.fuzz_onnx --executions 100000 --seed 1     # or --seconds 300
 
-prints one JSON line: executions, how many files were read, how many refused by a documented error, and tracebacks: any
-other error, a message of several lines or without the file's name, and a result that another library contradicts. An
-execution is one damaged file, read (and adjusted, where its kind is) once.
+prints one JSON line: executions, how many files were read, how many refused by a documented error,
+and tracebacks: any other error, a message of several lines or without the file's name, and a result
+that another library contradicts. An execution is one damaged file, read (and adjusted, where its
+kind is) once.
+
+There are two loops. `drive` is for kinds of files that are adjusted: a case writes its files,
+adjusts them, undoes that, and asks another library what it thinks of them. `drive_readers` is for
+files that are only read, by several readers each, and takes a fraction of the time. A fuzzer has a
+list of sound files, a function that damages one, and `run(executions=, seed=, seconds=, keep=)`,
+which calls one of the two.
+
+A case is known by its number, which is the seed of its generator: `--seed 3 --executions 1` is case
+30,000,000.
 """
 
 import argparse
@@ -23,11 +34,12 @@ from typing import Any
 
 from levelhead.support.errors import LevelheadError
 
-MEMORY = (
-    "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-)  # a folder in memory, where files cost microseconds
+# A folder in memory, where files cost microseconds.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 MOST_KEPT = 20  # failing inputs of one process
+# {kind of file: {name of a reader: the reader}}.
 Readers = Mapping[str, Mapping[str, Callable[[Path], Any]]]
+# What a command shows as one line. Everything else would be a traceback.
 DOCUMENTED = (LevelheadError, FileNotFoundError, FileExistsError)
 
 
@@ -37,10 +49,14 @@ class Contradiction(Exception):
 
 @dataclass
 class Account:
-    """What happened: how many files were read and refused, and what went wrong, with the numbers of its cases."""
+    """What happened: how many files were read and refused, and what went wrong, with the numbers of its cases.
+
+    `wrong` has one entry for each kind of failure, by error, place and message: a bug that a thousand files meet is
+    one line. Of each kind, the first input is kept.
+    """
 
     keep: Path | None = None  # folder for failing inputs
-    done: int = 0
+    done: int = 0  # executions
     outcome: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, list[int]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
@@ -50,6 +66,14 @@ class Account:
         return time.monotonic() - self.began
 
     def add_wrong(self, error: BaseException, number: int, source: Path, title: str = "") -> None:
+        """Add a failure, and keep its input if it is the first of its kind.
+
+        Args:
+            error: that came.
+            number: of the case.
+            source: file or folder of its input.
+            title: put before what is said of the error, such as the reader.
+        """
         what = title + _describe(error)
         if (
             what not in self.wrong
@@ -62,6 +86,7 @@ class Account:
         self.wrong.setdefault(what, []).append(number)
 
     def result(self) -> dict[str, Any]:
+        """Return it as the JSON line has it; of each kind of failure, how many and the first case."""
         return {
             "executions": self.done,
             "read": self.outcome["read"],
@@ -100,6 +125,8 @@ def drive(
                 case(random.Random(number), folder)
                 account.outcome["read"] += 1
             except DOCUMENTED as error:
+                # A documented error must still be one line and name its file; one about counts need
+                # not, as they are given by the fuzzer and not in a file.
                 if "\n" in str(error).strip() or not (
                     str(folder) in str(error) or "counts" in str(error)
                 ):
@@ -108,6 +135,7 @@ def drive(
                     account.outcome["documented errors"] += 1
             except (KeyboardInterrupt, SystemExit):
                 raise
+            # A panic of a library in Rust is no Exception.
             except BaseException as error:
                 account.add_wrong(error, number, folder)
             _empty(folder)
@@ -178,6 +206,7 @@ def _empty(folder: Path) -> None:
 
 
 def _describe(error: BaseException) -> str:
+    """Return one line of an error, with the last place of ours that it came through."""
     ours = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -188,7 +217,12 @@ def _describe(error: BaseException) -> str:
 
 
 def main(name: str, run: Callable[..., dict[str, Any]]) -> None:
-    """Run a fuzzer from the command line."""
+    """Run a fuzzer from the command line, and print its account.
+
+    Args:
+        name: of the fuzzer.
+        run: its function, called with executions, seed, seconds and keep.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executions", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=1e9)

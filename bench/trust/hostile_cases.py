@@ -1,7 +1,11 @@
-"""Hostile files, made one by one: pickles that run code, lying sizes, bombs, links, pipes, paths that lead outside.
+"""Hostile files, made one by one: pickles that run code, lying sizes, bombs, links, pipes, paths that
+lead outside.
 
-`CASES` maps a title to a function that writes the files of the case to a folder and returns the words of a command that
-reads them. Each must be refused in one line.
+`CASES` maps a title to a function that writes the files of the case to a folder and returns the
+words of a command that reads them. Each must be refused in one line.
+
+The functions at the end fill it, when this module is imported: `_pickles`, `_sizes`, `_bombs` and
+`_files`. A file that is large is made by a function, only when its case is run.
 """
 
 import io
@@ -15,10 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
+# The file that the code of a case leaves behind, if it is run.
 CANARY = "it-ran"
 Case = Callable[[Path], list[str]]
 CASES: dict[str, Case] = {}
+# Python that leaves it.
 TOUCH = f"open({CANARY!r}, 'w').close()"
+# An entry of a safetensors header that is right, of which the cases change one thing.
 TENSOR = {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}
 GIB = 1 << 30
 
@@ -47,10 +54,12 @@ def payloads() -> dict[str, object]:
 
 
 def inspect(path: str) -> list[str]:
+    """Return the words of a command that reads a model."""
     return ["inspect", path]
 
 
 def rescale(path: str, out: str | None = None) -> list[str]:
+    """Return the words of a command that reads a model, and writes another."""
     return [
         "adjust",
         path,
@@ -66,17 +75,26 @@ def rescale(path: str, out: str | None = None) -> list[str]:
 
 
 def tune(path: str) -> list[str]:
+    """Return the words of a command that reads logits."""
     return ["tune", "--logits", path, "--counts", "c.json"]
 
 
 def counts(path: str) -> list[str]:
+    """Return the words of a command that reads counts, beside a sound model."""
     return ["inspect", "m.safetensors", "--counts", path]
 
 
 def add(
     title: str, name: str, content: bytes | Callable[[], bytes], words: Callable[[str], list[str]]
 ) -> None:
-    """Add a case of one file."""
+    """Add a case of one file.
+
+    Args:
+        title: of the case.
+        name: of the file.
+        content: its bytes, or what makes them when the case is run.
+        words: of the command, given the name.
+    """
 
     def make(folder: Path) -> list[str]:
         (folder / name).write_bytes(content if isinstance(content, bytes) else content())
@@ -100,17 +118,24 @@ def _torch_zip(
 
 
 def _npy(descr: str, shape: str, data: bytes = b"", order: str = "False") -> bytes:
+    """Return a .npy file: a magic word and the version, the length of the header, the header as a
+    Python literal, the data.
+
+    Its fields are text here, so that a case can put anything in their place.
+    """
     header = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}".encode()
     header = header.ljust((len(header) + 11 + 63) // 64 * 64 - 11) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
 
 
 def _safetensors(header: object, data: bytes = bytes(128), length: int | None = None) -> bytes:
+    """Return a safetensors file: the length of its header, which may lie, the header, the data."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
 def _pickles() -> None:
+    """Add pickles that run code, of every protocol, in each kind of file that may hold one."""
     for protocol in range(6):
         for kind, payload in payloads().items():
             data = pickle.dumps({"fc.weight": payload}, protocol=protocol)
@@ -144,6 +169,9 @@ def _pickles() -> None:
 
 
 def _sizes() -> None:
+    """Add files whose sizes lie: lengths, shapes and offsets beyond the file, or that would need
+    terabytes.
+    """
     for length in (0, 7, 1 << 20, GIB, 1 << 40, (1 << 63) - 1, (1 << 64) - 1):
         add(
             f"safetensors, header of {length}",
@@ -182,6 +210,8 @@ def _sizes() -> None:
         b"\x93NUMPY\x02\x00" + struct.pack("<I", GIB) + b"{}",
         tune,
     )
+    # Opcodes: X is a string and its length, \x8b an integer of so many bytes, r an index of the
+    # memo, \x85 a tuple of one, N None.
     sized = _torch_zip(b"\x80\x02X\xff\xff\xff\x7fabc.")
     add("state dict, a string of 2 GiB that is not there", "x.pt", sized, inspect)
     add(
@@ -212,6 +242,10 @@ def _sizes() -> None:
 
 
 def _bombs() -> None:
+    """Add small files that become large: deflated zeros, nesting without end, numbers of a million
+    digits.
+    """
+
     def npz() -> bytes:
         file = io.BytesIO()
         with (
@@ -258,6 +292,7 @@ def _bombs() -> None:
 
 
 def _files() -> None:
+    """Add what is no regular file, what leads out of its folder, and what is not what its suffix says."""
     readers = {"inspect": inspect, "rescale": rescale, "tune": tune, "counts": counts}
     for suffix in (".safetensors", ".pt", ".onnx", ".npy", ".json"):
         for kind in ("pipe", "device", "socket", "loop"):
@@ -287,6 +322,8 @@ def _files() -> None:
 
 
 def _special(kind: str, name: str, words: Callable[[str], list[str]]) -> Case:
+    """Return a case whose file is a pipe, a device, a socket, or a link to itself."""
+
     def make(folder: Path) -> list[str]:
         path = folder / name
         if kind == "pipe":
@@ -306,6 +343,8 @@ def _special(kind: str, name: str, words: Callable[[str], list[str]]) -> Case:
 
 
 def _shards(where: str) -> Case:
+    """Return a case of a sharded model whose index says that its weights are somewhere else."""
+
     def make(folder: Path) -> list[str]:
         (folder / "x").mkdir()
         secret = (folder / "m.safetensors").read_bytes()
@@ -319,6 +358,8 @@ def _shards(where: str) -> Case:
 
 
 def _external(where: str) -> Case:
+    """Return a case of an ONNX model whose weights are said to be in some other file."""
+
     def make(folder: Path) -> list[str]:
         from onnx import TensorProto, helper
 

@@ -19,8 +19,10 @@ from .hostile_cases import CANARY, CASES
 
 TARGET = 100
 CONSTANT = 96 << 10  # KiB beyond what a sound file of the same kind takes
+# Events of Python's audit hooks (PEP 578); the hook sees them in libraries written in Python too.
 FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pty.spawn",
              "socket.connect", "socket.bind", "socket.getaddrinfo", "webbrowser.open", "ctypes.dlopen")  # fmt: skip
+# A command on a sound file of each kind: its memory is what a hostile one is compared with.
 SOUND = {
     ".safetensors": ["inspect", "m.safetensors"],
     ".pt": ["inspect", "m.pt"],
@@ -35,9 +37,8 @@ def guard() -> None:
 
     def hook(event: str, arguments: tuple) -> None:
         bad = event in FORBIDDEN
-        if (
-            event == "exec"
-        ):  # a code object: those of installed modules are files, or made by the library
+        # A code object: those of installed modules are files, or made by the library.
+        if event == "exec":
             name = getattr(arguments[0], "co_filename", "")
             bad = name == "<string>" and CANARY in repr(getattr(arguments[0], "co_consts", ""))
         elif (
@@ -77,6 +78,15 @@ def check(budget: Budget) -> Found:
 
 
 def _run_case(title: str, sound: Path, folder: Path, usual: dict[str, int], found: Found) -> None:
+    """Run one case, and add what is wrong with its end to `found`.
+
+    Args:
+        title: of the case.
+        sound: a folder of sound inputs, of which some are copied beside it.
+        folder: for its files; does not exist yet, and is removed.
+        usual: KiB that a command takes for a sound file, by suffix.
+        found: what is counted.
+    """
     folder.mkdir()
     for name in ("m.safetensors", "c.json"):
         shutil.copy(sound / name, folder / name)
@@ -86,6 +96,8 @@ def _run_case(title: str, sound: Path, folder: Path, usual: dict[str, int], foun
     before = _tree(folder)
     ended = run(words, folder, prepare=guard, limit=60)
     suffix = next((Path(word).suffix for word in words if Path(word).suffix in usual), "")
+    # A .pt may be read as a model or as logits, and some cases have a suffix of no kind: the
+    # largest then.
     peak = ended.peak - max(usual.values() if suffix in ("", ".pt") else [usual[suffix]])
     wrong = [ended.refusal] if ended.refusal else []
     wrong += ["its code ran"] if (folder / CANARY).exists() or "FORBIDDEN" in ended.err else []
@@ -121,6 +133,7 @@ def _make(title: str, folder: Path) -> list[str]:
 
 
 def _tree(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the digests of all files below a folder, and the names of all that is there."""
     return digests(folder), sorted(str(path) for path in folder.rglob("*"))
 
 

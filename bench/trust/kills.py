@@ -1,5 +1,9 @@
 """A killed run loses nothing: SIGKILL at random moments, then the same command again.
 
+A command is run once undisturbed, for its outputs and how long it takes. Then it is killed at a
+random moment of that time, up to three times in a row, and run to its end: what it has written must
+be the same, sha256 for sha256, and after each kill an output must be absent or complete.
+
 Seen to fail: with `files.staging._move_all` copying files in place of renaming them.
 """
 
@@ -13,13 +17,14 @@ from .board import Budget, Found, Row, lacking
 from .commands import COMMANDS, Command, Workspace, preload, run
 
 TARGET = 500
+# Without trainings, which tests/runs kills.
 QUICK = (
     "rescale .safetensors",
     "rescale .onnx",
     "rescale shards",
     "undo",
     "tune",
-)  # tests/runs kills trainings
+)
 SHARES = {"train": 0.1, "sweep": 0.02}  # of the kills; the other commands share the rest
 
 
@@ -53,6 +58,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
+    """Return how many kills are missing, and which commands have none."""
     none = [name for name in COMMANDS if not done["by command"].get(name)]
     return "; ".join(
         filter(
@@ -73,9 +79,8 @@ def _kill(
 ):
     """Kill a command so often, at most three times before it may end; compare what it has written then."""
     found.done["by command"][name] = hits = 0
-    if not wanted or (
-        name == "sweep" and budget.seconds < 120
-    ):  # its processes start anew, which takes a minute
+    # The processes of a sweep start anew, which takes a minute.
+    if not wanted or (name == "sweep" and budget.seconds < 120):
         return
     whole, seconds = work.complete(command)
     while hits < wanted and not budget.spent:

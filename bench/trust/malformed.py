@@ -54,6 +54,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
+    """Return how many executions are missing to the target."""
     return lacking(done["executions"], TARGET, "executions")
 
 

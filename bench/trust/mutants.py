@@ -2,6 +2,9 @@
 
 A comparison is turned or moved by one, arithmetic exchanged, a number or a truth value changed, a condition negated, a
 result dropped, a call or a `raise` left out. Annotations, decorators, texts and what only type checkers read stay.
+
+`find_mutants` lists them and `mutate` applies one. Both walk the tree in the same order, so a mutant is known by the
+number of its node: it stays the same as long as the file does.
 """
 
 import ast
@@ -16,6 +19,7 @@ ARITHMETIC: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
     ast.FloorDiv: ast.Div, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+# Texts for people, which tests do not pin down.
 UNTESTED = {"__repr__", "_repr_html_", "__str__"}
 
 
@@ -55,6 +59,7 @@ def mutate(source: str, mutant: Mutant) -> ast.Module:
 
 
 def _skipped(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a tree in which a change would be no bug."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from node.decorator_list
@@ -85,7 +90,10 @@ def _is_type(node: ast.AST) -> bool:
 
 
 def _change(node: ast.AST, *, apply: bool) -> str:
-    """Return what would change in a node, or nothing; change it in place if asked to."""
+    """Return what would change in a node, or nothing; change it in place if asked to.
+
+    What cannot be changed in place, as the node itself would have to go, is only described here: `_Replace` does it.
+    """
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         new = COMPARISONS[type(node.ops[0])]()
         what = f"{_symbol(node.ops[0])} becomes {_symbol(new)}"
@@ -123,6 +131,8 @@ def _change(node: ast.AST, *, apply: bool) -> str:
 
 
 class _Replace(ast.NodeTransformer):
+    """Changes one node of a tree, or replaces it: a negation by what it negates, a statement by `pass`."""
+
     def __init__(self, target: ast.AST) -> None:
         self.target = target
 

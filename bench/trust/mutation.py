@@ -1,8 +1,18 @@
 """Tests would notice: bugs are put into the rooms of ROOMS, one at a time, and a test must fail.
 
-The tests are collected once. Each is run once to see which lines it reaches. A mutant lives in a fork of that process:
-the functions in memory get the changed code, and the tests that reach the changed line are run, the shortest first. A
-change outside of functions (a constant, a default) needs a new import: it is given the changed code.
+The tests are collected once. Each is run once to see which lines it reaches. A mutant lives in a
+fork of that process: the functions in memory get the changed code, and the tests that reach the
+changed line are run, the shortest first. A change outside of functions (a constant, a default)
+needs a new import: it is given the changed code.
+
+The road: `check` starts pytest with the plugin `_Loop`, which takes the place of the loop over
+tests. Its `pytest_runtestloop` finds out which lines each test reaches (`reached_lines`), indexes
+all functions in memory, and runs every mutant for a few seconds (`_first_pass`), then those outside
+of functions (`_import_changed`), then the survivors of the first pass for longer. `_Record` writes
+each end to a log, from which an interrupted run goes on.
+
+To import torch and collect the tests anew for every mutant would take most of the time: a fork has
+them in memory.
 
 Seen to fail: with `assert` left out of the tests, when no mutant is killed.
 """
@@ -38,13 +48,15 @@ SOURCE = ROOT / "src" / "levelhead"
 ROOMS = ("core", "path", "labels", "files")
 TESTS = (*ROOMS, "show", "io", "heads", "cli")  # whose tests are run
 TARGET = 85
+# Seconds of tests that a mutant meets at first, and after all others if it survives these.
 FIRST, SECOND = (
     4.0,
     20.0,
-)  # seconds of tests that a mutant meets at first, and after all others if it survives these
+)
 MOST_IMPORTED = 60  # tests that a mutant outside of functions meets
 LIMIT = 10.0  # seconds beyond five times what the tests take without a change
 MEMORY = 16 << 30  # bytes that a mutant may take
+# Imported before the first fork, which then has them.
 HEAVY = (
     "numpy",
     "torch",
@@ -57,6 +69,7 @@ HEAVY = (
     "typer",
     "pandas",
 )
+# Of pytest: quiet, in one process, and without what takes long or writes to the repository.
 OPTIONS = [
     "-q",
     "-p",
@@ -92,6 +105,7 @@ def check(budget: Budget) -> Found:
     }
     found = Found({**done, "survivors": []})
     record = _Record(found, budget.keep.parent if budget.keep is not None else None, budget.index)
+    # The order is the same in every process, so that each can take its share of it.
     mine = record.left(every)[budget.index :: budget.parts][: budget.size(5, len(every))]
     rooms, room = TESTS, []
     if budget.profile == "quick":  # one module, and the tests of its own
@@ -115,7 +129,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
-    """Return what is missing, and write the share."""
+    """Return what is missing to the target, and write the share of mutants killed into `done`."""
     run, killed = done["run"], done["killed"]
     done["share killed"] = f"{100 * killed / max(1, run):.1f} %"
     short = [f"{run:,} of {done['mutants']:,} mutants run"] if run < done["mutants"] else []
@@ -187,6 +201,7 @@ class _Record:
 
 
 def _key(path: Path, mutant: Mutant) -> str:
+    """Return what a mutant is known by in the log: another version of the file has other mutants."""
     return f"{path.relative_to(SOURCE)}:{_digest(path)}:{mutant.node}:{mutant.what}"
 
 
@@ -202,11 +217,15 @@ class _Loop:
         self, mutants: list[tuple[Path, Mutant]], budget: Budget, record: _Record, scratch: Path
     ) -> None:
         self.mutants, self.budget, self.record, self.scratch = mutants, budget, record, scratch
+        # Mutants outside of functions, to be imported anew; the tests by their names; and each
+        # function in memory by its file, qualified name and first line, which is all that it has in
+        # common with newly compiled code.
         self.outside: list[tuple[Path, Mutant]] = []
         self.items: dict[str, Any] = {}
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = {}
 
     def pytest_runtestloop(self, session: Any) -> bool:
+        """Run the mutants; return True, which tells pytest that the tests are run."""
         for path in sources():  # what tests import late is imported once, here
             with contextlib.suppress(Exception):
                 importlib.import_module(
@@ -215,6 +234,7 @@ class _Loop:
         self.items = {item.nodeid: item for item in session.items}
         reached = self._reach(session.items)
         self._index_functions()
+        # A collection in a fork would write to every object, and so copy all memory.
         gc.collect()
         gc.freeze()
         self._first_pass(reached)
@@ -249,6 +269,11 @@ class _Loop:
                 self.caches.append(one)
 
     def _first_pass(self, reached: Reached) -> None:
+        """Run every mutant: first against its shortest tests, and survivors of these for longer.
+
+        Most mutants are killed by the first tests. To give every survivor 20 seconds before the
+        next mutant is tried would leave most of them untried when time is up.
+        """
         survivors = []
         for path, mutant in self.mutants:
             if self.budget.spent:
@@ -284,6 +309,7 @@ class _Loop:
             if self.budget.spent:
                 return
             tests = reached.within(reached.tests_of(path), FIRST)[:MOST_IMPORTED]
+            # Against the tests as they are first: what fails without a change says nothing.
             if path not in usual:
                 began = time.monotonic()
                 usual[path] = (
@@ -302,7 +328,11 @@ class _Loop:
     def _run(
         self, path: Path, changed: dict[tuple[str, int], Any], tests: list[str], reached: Reached
     ) -> bool | None:
-        """Return whether a test fails, or None if the functions cannot be changed in place."""
+        """Return whether a test fails, or None if the functions cannot be changed in place.
+
+        The fork ends with 0 if all pass, with 1 if one fails, with 70 if no function of that name and line is in
+        memory. Any other end, a crash or the limit of time or memory, is a failure: the mutant is killed.
+        """
         if not tests:
             return False
         place = self.scratch / "mutant"
@@ -320,6 +350,7 @@ class _Loop:
                     os._exit(70)
                 for function, code in live:
                     function.__code__ = code
+                # A result that was remembered would hide the change.
                 for one in self.caches:
                     one.cache_clear()
                 _run_items(items)
@@ -406,6 +437,14 @@ def _import_and_run(
 
 
 def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Path) -> None:
+    """Run a module's doctests and tests after a new import, with the changed code; does not return.
+
+    Args:
+        path: of the module.
+        mutant: to be put into it; None to run it as it is.
+        tests: names of tests.
+        scratch: a folder for the process.
+    """
     from _pytest.assertion.rewrite import AssertionRewritingHook
 
     sys.dont_write_bytecode = True

@@ -1,6 +1,12 @@
 """Damage to files: of bytes, of JSON, of the records of a zip, of the fields of a protobuf message.
 
 What damages one layer leaves the layers around it sound, with their lengths and checksums, so that damage gets deep.
+A flipped byte in a zip is noticed by its checksum and never reaches the pickle inside; here the pickle is damaged,
+and the zip written anew around it.
+
+Everything is drawn from the generator that is given, in the same order each time: the number of a case is its seed,
+and gives the same file again. So a change here, even of the order in which something is drawn, makes other files of
+all the numbers in results/trust.json.
 """
 
 import io
@@ -11,6 +17,7 @@ import zipfile
 from contextlib import suppress
 from copy import deepcopy
 
+# The values at which lengths, offsets and counts go wrong: the ends of every integer type, and one beyond.
 NUMBERS = [
     0,
     1,
@@ -32,6 +39,8 @@ NUMBERS = [
     1 << 32,
 ]
 NUMBERS += [(1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -1, -8, 10**30]
+# What readers trip over: nothing, null bytes, invalid UTF-8, half of a surrogate pair, JSON that is too deep or
+# that Python alone reads, paths that lead elsewhere, numbers of too many digits, opcodes of a pickle.
 WORDS = [
     b"",
     b"\x00",
@@ -61,7 +70,13 @@ WORDS += [
 
 
 def damage_bytes(rng: random.Random, data: bytes, others: list[bytes] | None = None) -> bytes:
-    """Return bytes with one to four changes: flipped, set, cut, repeated, overwritten, taken from another file."""
+    """Return bytes with one to four changes: flipped, set, cut, repeated, overwritten, taken from another file.
+
+    Args:
+        rng: draws everything.
+        data: of a sound file.
+        others: of the same kind, to take pieces from.
+    """
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.randrange(len(changed) + 1)
@@ -92,7 +107,10 @@ def damage_bytes(rng: random.Random, data: bytes, others: list[bytes] | None = N
 
 
 def damage_json(rng: random.Random, value: object) -> str:
-    """Return JSON text of a value with one to three changes in its tree, sometimes with changes of its text too."""
+    """Return JSON text of a value with one to three changes in its tree, sometimes with changes of its text too.
+
+    Changes of the tree get past the parser, to the code that looks at the values.
+    """
     for _ in range(rng.choice((1, 1, 2, 3))):
         value = _damage_tree(rng, value)
     text = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, None, 1)))
@@ -124,6 +142,7 @@ def damage_json(rng: random.Random, value: object) -> str:
 
 
 def _damage_tree(rng: random.Random, value: object) -> object:
+    """Return a value with one change, mostly far down: of a key, an item, or a leaf made another value."""
     if isinstance(value, dict) and value and rng.random() < 0.85:
         changed, key = dict(value), rng.choice(list(value))
         how = rng.randrange(8)
@@ -180,6 +199,7 @@ def _damage_tree(rng: random.Random, value: object) -> object:
 
 
 def read_zip(data: bytes) -> list[tuple[str, bytes]]:
+    """Return (name, content) of each record, in the order of the archive."""
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         return [(one.filename, file.read(one)) for one in file.infolist()]
 
@@ -199,8 +219,15 @@ def write_zip(records: list[tuple[str, bytes]], rng: random.Random | None = None
 
 
 def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> bytes:
-    """Return a zip with a record damaged, renamed, repeated, dropped or moved, or with damage to the zip itself."""
+    """Return a zip with a record damaged, renamed, repeated, dropped or moved, or with damage to the zip itself.
+
+    Args:
+        rng: draws everything.
+        data: of a sound zip.
+        damage_record: damages the content of a record; the pickle's, more often than not, where there is one.
+    """
     if rng.random() < 0.25:
+        # The directory is at the end: damage there is read first.
         tail = max(0, data.rfind(b"PK\x05\x06") - 1000) if rng.random() < 0.7 else 0
         return data[:tail] + damage_bytes(rng, data[tail:])
     records, how = read_zip(data), rng.randrange(10)
@@ -228,10 +255,19 @@ def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> b
 
 
 # A protobuf message as a tree: [number, wire type, value], where a value is a number, bytes, or a list of such fields.
+# A field is a varint `number << 3 | wire type`, then its value: type 0 a varint, 1 and 5 eight and four bytes, 2 a
+# length and so many bytes. Only the schema says whether these bytes are text or a message: both are tried.
+# https://protobuf.dev/programming-guides/encoding/
 
 
 def parse_message(data: bytes, depth: int = 0) -> list:
-    """Return the fields of a message; bytes that are a message themselves become one."""
+    """Return the fields of a message; bytes that are a message themselves become one.
+
+    Field 9 stays bytes: it is `raw_data` of an ONNX tensor, whose numbers could be taken for a message by chance.
+
+    Raises:
+        ValueError, IndexError: if the bytes are no message.
+    """
     found, at = [], 0
     while at < len(data):
         tag, at = _read_varint(data, at)
@@ -259,6 +295,7 @@ def parse_message(data: bytes, depth: int = 0) -> list:
 
 
 def write_message(fields: list) -> bytes:
+    """Return the bytes of a tree of fields, with the lengths that it has now."""
     out = b""
     for number, kind, value in fields:
         data = write_message(value) if isinstance(value, list) else value
@@ -308,6 +345,7 @@ def damage_message(rng: random.Random, data: bytes) -> bytes:
 
 
 def _walk(fields: list):
+    """Yield every field of a tree, at any depth."""
     for one in fields:
         yield one
         if isinstance(one[2], list):
@@ -315,6 +353,7 @@ def _walk(fields: list):
 
 
 def _varint(value: int) -> bytes:
+    """Return a number as seven bits a byte, the lowest first; all but the last byte have the highest bit set."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -323,6 +362,7 @@ def _varint(value: int) -> bytes:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, and the place after it; at most ten bytes, as in protobuf."""
     value = shift = 0
     while shift < 70:
         value |= (data[at] & 0x7F) << shift

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from .board import Budget, Found, Row
 from .commands import COMMANDS, TUNE, Workspace, preload, run
 
+# Commands that write nothing; those that do are in `commands.COMMANDS`.
 READERS = {
     "inspect": ["inspect", "m.safetensors", "--counts", "c.json"],
     "inspect .pt": ["inspect", "m.pt"],
@@ -76,6 +77,7 @@ def check(budget: Budget) -> Found:
                 trace = ["-o", str(log), "-e", "trace=connect,bind,sendto,sendmsg"]
             ended = run(words, work.folder, prepare=forbid, trace=trace, limit=600)
             text = log.read_text(errors="replace") if log.exists() else ""
+            # Sockets between processes of one machine (AF_UNIX) are no network.
             calls = [line for line in text.splitlines() if "AF_INET" in line]
             log.unlink(missing_ok=True)
             found.done["commands"] += 1
