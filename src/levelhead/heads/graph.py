@@ -88,7 +88,7 @@ class Passes:
 def layers_behind(
     value: GraphValue,
     look: Callable[[GraphValue], Linear[Key, Layer] | Passes],
-    known: dict[GraphValue, dict[Key, Linear[Key, Layer]] | LevelheadError],
+    walked: dict[GraphValue, dict[Key, Linear[Key, Layer]] | LevelheadError],
     *,
     _depth: int = 0,
 ) -> dict[Key, Linear[Key, Layer]]:
@@ -97,7 +97,7 @@ def layers_behind(
     Args:
         value: an output of the model, or what becomes one.
         look: says what a value comes from, or raises LevelheadError if no head can be there.
-        known: what was found behind values so far, or why nothing was. It is added to: outputs of
+        walked: what was found behind values so far, or why nothing was. It is added to: outputs of
             one model share it, so that a value come to on several ways is looked at once.
 
     Returns:
@@ -107,34 +107,34 @@ def layers_behind(
         LevelheadError: something on the way is neither a linear layer nor may follow one.
     """
     # Also a reason is known: a second way to a value fails as the first did.
-    if value in known:
-        before = known[value]
+    if value in walked:
+        before = walked[value]
         if isinstance(before, LevelheadError):
             raise before
         return before
     # Below Python's own limit, whose error would come from anywhere.
     if _depth > DEEPEST_WALK:
         raise LevelheadError("comes from too long a chain of nodes")
-    known[value] = LevelheadError("comes from itself")  # until all that it comes from is known
+    walked[value] = LevelheadError("comes from itself")  # until all that it comes from is known
     try:
         step = look(value)
         if isinstance(step, Linear):
             layers = {step.key: step}
         else:
-            layers = _layers_before(step, look, known, _depth + 1)
+            layers = _layers_before(step, look, walked, _depth + 1)
             for key, layer in layers.items():
                 layers[key] = _passed(layer, step)
     except LevelheadError as error:
-        known[value] = error
+        walked[value] = error
         raise
-    known[value] = layers
+    walked[value] = layers
     return layers
 
 
 def _layers_before(
     step: Passes,
     look: Callable[[GraphValue], Linear[Key, Layer] | Passes],
-    known: dict[GraphValue, dict[Key, Linear[Key, Layer]] | LevelheadError],
+    walked: dict[GraphValue, dict[Key, Linear[Key, Layer]] | LevelheadError],
     depth: int,
 ) -> dict[Key, Linear[Key, Layer]]:
     """Return the layers behind all values that a node takes.
@@ -149,7 +149,7 @@ def _layers_before(
     class_axes = set[int | None]()
     # Each once: x + x has one source.
     for source in dict.fromkeys(step.sources):
-        for key, layer in layers_behind(source, look, known, _depth=depth).items():
+        for key, layer in layers_behind(source, look, walked, _depth=depth).items():
             if layer.axes is not None:
                 class_axes.add(layer.axes.classes)
             first = layers.get(key)

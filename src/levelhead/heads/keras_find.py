@@ -56,7 +56,7 @@ def find_keras_head(
     if layer is None and getattr(model, "outputs", None):
         return _head_by_graph(model, classes)
     layers = keras_linear_layers(model)
-    fitting = [each for each in layers if classes in (None, keras_units(each))]
+    fitting = [linear for linear in layers if classes in (None, keras_units(linear))]
     if layer is not None:
         head = _named_layers(layers, layer)
     elif example is not None:
@@ -70,7 +70,7 @@ def find_keras_head(
         instead = "pass an example input, as the model has no graph to tell"
         raise LevelheadError(f"{reason}; {instead}", advice=NAME_LAYER)
     activations = frozenset(map(activation_of, head))  # what follows the layers is not known
-    return KerasHead({each.name: each for each in head}, keras_units(head[0]) or 0, activations)
+    return KerasHead({part.name: part for part in head}, keras_units(head[0]) or 0, activations)
 
 
 def _head_by_graph(model: KerasLayer, classes: int | None) -> KerasHead:
@@ -91,15 +91,17 @@ def _head_by_graph(model: KerasLayer, classes: int | None) -> KerasHead:
 
 def _named_layers(layers: Sequence[KerasLayer], layer: LayerChoice) -> list[KerasLayer]:
     """Return the linear layers of the model that a caller names."""
-    names = layer if isinstance(layer, list | tuple) else [layer]
+    names: Sequence[object] = [layer]
+    if isinstance(layer, list | tuple):
+        names = layer
     head = []
     for name in names:
         if isinstance(name, str):
             called = repr(name)
-            matching = [each for each in layers if each.name == name]
+            matching = [linear for linear in layers if linear.name == name]
         else:
             called = f"a {type(name).__name__}"
-            matching = [each for each in layers if each is name]
+            matching = [linear for linear in layers if linear is name]
         if len(matching) != 1:
             many = "no Dense layer or 1x1 convolution is"
             if matching:
@@ -124,9 +126,11 @@ def _proved_layer(
     Raises:
         LevelheadError: none of them is, or several are.
     """
-    proved = [each for each in candidates if moves_outputs(model, example, each)]
+    proved = [layer for layer in candidates if moves_outputs(model, example, layer)]
     if len(proved) != 1:
-        many = "more than one layer's" if proved else "no layer's"
+        many = "no layer's"
+        if proved:
+            many = "more than one layer's"
         columns = f"{many} columns are the model's logits one by one"
         reason = f"on this example {columns}: {_listing(candidates)}"
         raise LevelheadError(f"{reason}; {IF_SOFTMAX}", advice=NAME_LAYER)
@@ -321,7 +325,9 @@ def _outputs(
     # Keras takes the values of all variables, in its order, and changes none.
     trainable = [new.get(id(v), v.value) for v in model.trainable_variables]
     others = [new.get(id(v), v.value) for v in model.non_trainable_variables]
-    args = tuple(example) if isinstance(example, tuple | list) else (example,)
+    args: tuple[object, ...] = (example,)
+    if isinstance(example, tuple | list):  # one for each input of the model
+        args = tuple(example)
     outputs, _ = model.stateless_call(trainable, others, *args)
     if not hasattr(outputs, "shape"):
         return None

@@ -94,12 +94,12 @@ def find_keras_heads(
         LevelheadError: an output may be meant that comes from no head.
     """
     look = partial(_look, node_of, advice)
-    known: dict[GraphValue, dict[Key, Linear[Key, KerasNode[Key, Layer]]] | LevelheadError] = {}
+    walked: dict[GraphValue, dict[Key, Linear[Key, KerasNode[Key, Layer]]] | LevelheadError] = {}
     by_layers: dict[frozenset[Key], GraphHead[Key, Layer]] = {}
     reasons: list[LevelheadError] = []
     for output in outputs:
         try:
-            layers = layers_behind(output, look, known)
+            layers = layers_behind(output, look, walked)
         except LevelheadError as error:
             reasons.append(error)
             continue
@@ -263,14 +263,23 @@ def _check_softmax(node: KerasNode[Key, Layer], activation: str, axes: Axes) -> 
     axis = -1
     if node.kind == "Softmax":
         axis = node.settings.get("axis", -1)
-    over = [int(each) for each in (axis if isinstance(axis, list | tuple) else [axis])]
-    # Counted back from the last, where that is known.
-    if axes.shape is not None:
-        over = [each - len(axes.shape) if each >= 0 else each for each in over]
+    # Keras takes one axis, or several.
+    numbers = [axis]
+    if isinstance(axis, list | tuple):
+        numbers = [*axis]
+    over = [_from_last(int(number), axes.shape) for number in numbers]
     if over == [axes.classes]:
         return
-    # An axis counted from the first may be that of the classes, as it is not known how many there are.
+    # An axis counted from the first may be that of the classes, as it is not known how many there
+    # are.
     if axes.classes is not None and len(over) == 1 and over[0] >= 0:
         return
     reason = f"the {activation} of {node.name} follows the head"
     raise LevelheadError(f"{reason}, over another axis than that of the classes")
+
+
+def _from_last(axis: int, shape: tuple[int | None, ...] | None) -> int:
+    """Return an axis counted back from the last, -1, if it is known how many there are."""
+    if shape is None or axis < 0:
+        return axis
+    return axis - len(shape)

@@ -284,7 +284,7 @@ class _Run:
         # Of an input, or of what came before the head.
         if node not in self.after and self._is_shape(node):
             return self._shape(node)
-        args, kwargs = map_arg((node.args, node.kwargs), lambda each: self.value(each, values))
+        args, kwargs = map_arg((node.args, node.kwargs), lambda source: self.value(source, values))
         # What depends on a softmax that was left out is worked on as logits, which the model never
         # does.
         if self.softmaxes & set(node.all_input_nodes):
