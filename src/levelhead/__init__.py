@@ -23,6 +23,10 @@ Look closer: gamma_path knows every strength at which a prediction changes, meas
 logits, priors estimates how often classes occur, and counts checks counts of classes.
 
 Train: `WVN` keeps every weight vector of the head at unit length, as a hook beside an optimizer.
+
+Everything here is imported when it is first used: `import levelhead` alone loads neither numpy nor torch, and a
+name whose library is missing says what to install. The names in `__all__` are public, and so is what docs/api.md
+lists beside them; all else may change without notice.
 """
 
 from importlib import import_module
@@ -30,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__ as __version__
 
+# What editors and type checkers see: the same names, from where they are defined.
 if TYPE_CHECKING:
     from .core import counts, measure, priors, rules
     from .core.adjustment import Adjustment
@@ -118,7 +123,12 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name, and keep it: Python asks here only for what it has not found."""
+    """Return a public name, and keep it: Python asks here only for what it has not found (PEP 562).
+
+    Raises:
+        AttributeError: no such name.
+        ImportError: its module needs a library that is not installed; the message says what to type.
+    """
     from .support.extras import naming_what_is_missing
 
     if name in _MODULES:
@@ -128,9 +138,11 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(f".{_HOME[name]}", __name__), name)
     else:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+    # The next time, Python finds it by itself.
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
+    """Return all names, also those that were not used yet: for completion in editors and notebooks."""
     return sorted({*globals(), *__all__})

@@ -1,5 +1,11 @@
 """What `tune` does, to be read in this order.
 
+Scores [N, K] and labels [N] of held-out samples go in, a `Tuned` comes out: a number for each class (or two), and
+what that is worth on samples that no fit has seen. numpy and scipy are all it needs; torch only where a user's
+tensors bring it. Heads in models and files, hosts and the command line stand on this room, and it knows none of
+them. Three nouns carry it: a `Rule` is fitted to `Samples` and gives `Fits`; a `Metric` is a loss of `Tables`, which
+add up; `Evidence` is what a judge says of predictions before and after.
+
 Checked input:
     counts, class_names, class_labels, arguments: training counts, names, labels, and numbers that users give
     head, head_checks, label_task: the last layer; what scaling and rounding can change; one class or several labels

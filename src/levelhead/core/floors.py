@@ -75,9 +75,11 @@ def needed_right(floors: np.ndarray, sizes: np.ndarray, certainty: float = 0.5) 
     >>> needed_right(np.array([0.9, np.nan]), np.array([100, 100]), certainty=0.9)
     array([95,  0])
     """
+    # A recall that is met but for rounding is met.
     plain = np.ceil(np.nan_to_num(floors) * sizes - 1e-9).astype(np.int64)
     needed = plain.copy()
     for k in np.flatnonzero(plain > 0):
+        # From what the floor itself asks for to all of them: the first number that is sure enough.
         right = np.arange(plain[k], sizes[k] + 1)
         enough = holds_with(right, sizes[k], floors[k]) >= certainty
         if enough.any():
@@ -127,6 +129,7 @@ def meet_floors(
     (True, array([0. , 0.5]))
     """
     # How far above its rival a score is lifted: by no less than its rounding.
+    # Masked scores, -inf, are left out of it.
     largest = np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0)
     asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * float(largest)))
     # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may
@@ -148,6 +151,15 @@ def _raise(asked: _Asked, offset: np.ndarray, sweeps: int) -> FloorsFit | None:
     """Raise each class with a floor to what it needs, so many times; None if that is not enough.
 
     The offsets are changed in place.
+
+    Args:
+        asked: scores, labels and needs.
+        offset: [K], from which to go on. No class is raised by more than it needs, and a hair (`above`):
+            so the least offsets from the start on are reached, and not passed.
+        sweeps: how many times all classes are gone through.
+
+    Returns:
+        A fit that meets all floors; or the proof that a class cannot be raised enough by any offset.
     """
     everyone = np.arange(len(offset))
     for _ in range(sweeps):

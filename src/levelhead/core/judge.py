@@ -3,11 +3,15 @@
 `Outcomes` count how often a sample of each class was predicted one thing before and another after. They
 add up over chunks, files and machines, and hold all that is needed. The road through this file:
 
-1. `Outcomes.of(labels, before, after, K)`: predictions [N] become at most K^3 combinations with counts.
+1. `Outcomes.of(labels, before, after, K)`: predictions [N] become at most K^3 combinations with counts, of which
+   no more than N occur.
 2. `Outcomes.tables`: the `Tables` [K] of either side, weighted as the goal weighs samples.
 3. `judge`: the gain is the goal's loss before, less that after. Where no prediction differs it is exactly 0.
 4. `standard_error`: how far the gain would move with other samples, by what each sample does to both losses.
    That needs the slopes of the loss in the tables (`find_slopes`): in closed form, or by small steps.
+
+Before and after are judged on the same samples. Those that are predicted alike on both sides hardly count, so that
+the gain is known better than either loss.
 """
 
 from __future__ import annotations
@@ -47,7 +51,13 @@ class Outcomes:
 
     @staticmethod
     def of(labels: np.ndarray, before: np.ndarray, after: np.ndarray, classes: int) -> Outcomes:
-        """Count predictions [N] of samples with labels [N]."""
+        """Count predictions [N] of samples with labels [N].
+
+        Args:
+            labels: [N], the true classes.
+            before, after: [N], the classes predicted by the model as it is, and adjusted.
+            classes: K.
+        """
         # Each combination is one whole number: sorted, equal ones stand together.
         keys = np.sort((labels.astype(np.int64) * classes + before) * classes + after)
         first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -107,6 +117,9 @@ def judge(outcomes: Outcomes, goal: Goal, level: float = 0.95) -> Evidence:
         outcomes: of samples that were predicted by fits which have not seen them.
         goal: with its metric, and its cost and target for these classes (`Goal.on`).
         level: of the interval of the gain.
+
+    Returns:
+        The tables of both, ``gain = loss(before) - loss(after)``, and its standard error.
 
     >>> labels = np.array([0] * 30 + [1] * 30)
     >>> rare_missed = np.array([0] * 45 + [1] * 15)  # half of the second class is missed

@@ -5,6 +5,28 @@ been edited by hand, or made to do harm. Entries that a type says all about are 
 (`_Numbers`, `_Judged`, `_Estimated`, `_Sources`), whose `record_from` names an entry that is missing or of
 another type. What must fit together is checked after that (`_check_numbers`). A flaw anywhere is one line
 that names the entry, such as ``evidence: before: right: expected finite numbers [3]``.
+
+The file is one JSON object. Its entries are the fields of `Tuned`, with the adjustment's own beside them:
+
+    format               "levelhead tuned 1"; another one is refused
+    rule, strength       the name of the rule; its strength, or null
+    scale, offset        [K] each: score_k = scale_k logit_k + offset_k, all that another program needs of logits
+    smoothing            what is added to probabilities before their logarithm; 0 for logits
+    counts, counted      [K], training samples; whether they were counted from the held-out labels
+    names, kind, task    of the classes, or null; of the scores; multiclass or multilabel
+    chosen_on, n         what the samples were, and how many
+    temperature          by which adjusted scores are divided for probabilities, or null
+    target, floors       [K] shares, or null; a list of {index, least, probability, held_before}
+    background, reach    a class that is left alone; [mean, spread] of what arrives of an offset; or null
+    verdict, worthwhile  for people and scripts; not read back
+    evidence             {metric, before, after, gain, standard_error, changed, n, level}, or null; before and
+                         after are {right, predicted, sizes}, [K] or of labels [K, 2], and with costs {paid}
+    prior                what a target was estimated to be, with its interval, or null
+    warnings             lines of text
+    sources              {files, sha256} of what it was chosen on; missing where that is not known
+
+An entry that may be missing has a default in `_Numbers`, and entries that are not known are left aside, so that
+files of later versions can be read as long as the format is the same.
 """
 
 from __future__ import annotations
@@ -33,7 +55,11 @@ _OLD = "an older levelhead wrote it, before its first release; tune again"
 
 @dataclass(frozen=True)
 class _Numbers:
-    """The entries of a tuned.json that are checked by their types alone."""
+    """The entries of a tuned.json that are checked by their types alone.
+
+    The annotations are the schema: `convert_fields_` compares every value with them. What each entry means
+    is said in `Tuned`.
+    """
 
     rule: str
     scale: tuple[float, ...]
@@ -59,7 +85,7 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Judged:
-    """The numbers of an `Evidence`."""
+    """The numbers of an `Evidence`; its tables are read by `_tables_at`."""
 
     metric: str
     gain: float
@@ -82,10 +108,10 @@ class _Judged:
 
 @dataclass(frozen=True)
 class _Sources:
-    """The files of a choice, each with its sha256."""
+    """The files of a choice, each with its sha256: who reads it can tell whether they are still the same."""
 
-    files: dict[str, str]
-    sha256: dict[str, str]
+    files: dict[str, str]  # {what it is, such as `logits`: path}
+    sha256: dict[str, str]  # {the same: digest in hexadecimal}
 
     def __post_init__(self) -> None:
         convert_fields_(self)
@@ -96,7 +122,13 @@ class _Sources:
 
 
 def to_dict(tuned: Any) -> dict[str, object]:
-    """Return a `Tuned` as JSON can hold it. (tuned.py imports this file, so its type is not named here.)"""
+    """Return a `Tuned` as JSON can hold it: the entries of the module's table.
+
+    Numbers are Python floats, which `json` writes so that they are read back to the last bit.
+
+    Args:
+        tuned: a `Tuned`. (tuned.py imports this file, so its type is not named here.)
+    """
     adjustment = tuned.adjustment
     content: dict[str, object] = {
         "format": FORMAT,
@@ -142,6 +174,12 @@ def _as_list(values: Sequence[object] | None) -> list[object] | None:
 def from_dict(content: Json) -> dict[str, Any]:
     """Return the fields of the `Tuned` that `to_dict` wrote, checked.
 
+    Args:
+        content: what the JSON file holds; anything, if it is not one of ours.
+
+    Returns:
+        {field: value}, for ``Tuned(**fields)``.
+
     Raises:
         LevelheadError: the entry that is missing or wrong, and what was expected.
     """
@@ -153,6 +191,7 @@ def from_dict(content: Json) -> dict[str, Any]:
         raise LevelheadError(f"expected the format {FORMAT!r}")
     # An entry that is null is as good as missing.
     entries = {name: value for name, value in content.items() if value is not None}
+    # First what types say all about, then what must fit together.
     numbers = record_from(_Numbers, entries)
     _check_numbers(numbers)
     classes = len(numbers.scale)
@@ -187,7 +226,11 @@ def from_dict(content: Json) -> dict[str, Any]:
 
 
 def _check_numbers(numbers: _Numbers) -> None:
-    """Raise LevelheadError unless all numbers fit together, and could be those of a choice."""
+    """Raise LevelheadError unless all numbers fit together, and could be those of a choice.
+
+    Adjusted scores are written over a model's own: a scale of 0 or NaN in an edited file would remove a
+    class from it, and an offset of 1e308 would make infinities of every score.
+    """
     check_choice("rule", numbers.rule, RULES)
     check_choice("task", numbers.task, ("multiclass", "multilabel"))
 
@@ -239,6 +282,9 @@ def _evidence(
         values: the entry `evidence`.
         shape: of its tables: (K,), or (K, 2) of several labels.
         target: [K], toward which the metric was measured.
+
+    Raises:
+        LevelheadError: an entry that is missing, of another type or shape, or beyond its range.
     """
     if values is None:
         return None
@@ -246,6 +292,7 @@ def _evidence(
         judged = record_from(_Judged, values)
         # A metric of somebody's own is known by its name alone: what it was worth is in the file.
         metric = METRICS.get(judged.metric, Metric(judged.metric, judged.metric, error))
+        # The same metric as was measured: toward the target, and of labels.
         if target is not None:
             metric = metric.toward(np.array(target))
         if len(shape) > 1:
@@ -265,11 +312,19 @@ def _evidence(
 
 
 def _tables_at(when: str, values: Json, shape: tuple[int, ...], metric: Metric) -> Tables:
-    """Return the tables of an entry, `before` or `after`, after checking that the metric can use them."""
+    """Return the tables of an entry, `before` or `after`, after checking that the metric can use them.
+
+    Args:
+        when: `before` or `after`.
+        values: the entry `evidence`, that holds both.
+        shape: of each column.
+        metric: what they are asked for; that of costs needs `paid`.
+    """
     with in_file(when):
         entry = values.get(when)
         if not isinstance(entry, dict):
             raise LevelheadError("not a JSON object")
+        # Counts, or sums of weights toward a target: 0 or more of each class.
         columns: dict[str, np.ndarray] = {}
         for name in ("right", "predicted", "sizes"):
             columns[name] = _finite(entry.get(name), shape, name)
@@ -284,11 +339,18 @@ def _tables_at(when: str, values: Json, shape: tuple[int, ...], metric: Metric) 
 
 
 def _finite(values: Json, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Return numbers in float64, after checking that they have a shape and are finite and not huge."""
+    """Return numbers in float64, after checking that they have a shape and are finite and not huge.
+
+    Args:
+        values: lists of numbers, or a number for the shape (), if it is as it should be.
+        shape: which they must have.
+        name: of the entry, for the message.
+    """
     try:
         numbers = np.array(values)
     except ValueError:  # rows of different lengths
         numbers = np.zeros(0)
+    # Text, bools and lists of other lengths have another type or shape.
     usable = numbers.dtype.kind in "iuf" and numbers.shape == shape
     if usable:
         numbers = numbers.astype(np.float64)
@@ -302,7 +364,12 @@ def _finite(values: Json, shape: tuple[int, ...], name: str) -> np.ndarray:
 
 
 def _floors(values: Json, classes: int) -> tuple[Floor, ...]:
-    """Return the floors of K classes, each within what a recall and a probability can be."""
+    """Return the floors of K classes, each within what a recall and a probability can be.
+
+    Args:
+        values: the entry `floors`: a list of objects with the fields of `Floor`.
+        classes: K.
+    """
     if not isinstance(values, list):
         raise LevelheadError(f"expected a list of objects, got {values!r}", parameter="floors")
     with in_file("floors"):
@@ -334,9 +401,15 @@ class _Estimated:
 
 
 def _prior(values: Json, classes: int) -> PriorEstimate | None:
-    """Return the shares that a target was estimated to be."""
+    """Return the shares that a target was estimated to be; None if none was estimated.
+
+    Args:
+        values: the entry `prior`, as `PriorEstimate.to_dict` wrote it.
+        classes: K.
+    """
     if values is None:
         return None
+    # Entries by their types first, then the arrays, of which the shape depends on K.
     with in_file("prior"):
         estimated = record_from(_Estimated, values)
         if estimated.names is not None and len(estimated.names) != classes:

@@ -1,4 +1,7 @@
-"""What is shown to people: text and HTML without any library (style), pictures with matplotlib (plot).
+"""What is shown to people, as text, HTML and pictures.
+
+style: names, tables, curves and results as text and HTML, without any library
+plot: pictures with matplotlib
 
 Functions here take plain numbers, names and `Curve`s, and know neither rules nor metrics: `Tuned.plot`,
 `GammaPath.plot` and `levelhead inspect` pass what they have. So this room stands below core, and
