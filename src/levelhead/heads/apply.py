@@ -295,6 +295,14 @@ def adjust_(
             ``lh.collect(model, loader, features=True).features``.
         again: allow adjusting a head that was adjusted already and not changed since.
 
+    Returns:
+        What was done, whether it is known to arrive in the logits, and `restore()`.
+
+    Raises:
+        LevelheadError: no head is found, or more than one; its layer is tied, quantized or
+            computed; what was tuned does not fit it, or would not arrive in the logits; or it was
+            adjusted already. The message says what to do.
+
     >>> from levelhead import rules
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 2, bias=False))
@@ -371,6 +379,13 @@ def rescale_(
         bias: `scale` (scaling the head is then scaling the logits) or `keep`.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
         background: a class that is left alone, by index or name; its count is no n_1.
+
+    Returns:
+        What was done, with `restore()`. It warns where norms do not follow the counts, and where
+        scaling cannot change a prediction, as with the opposite rows of two classes.
+
+    Raises:
+        LevelheadError: as `adjust_` does.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False))

@@ -101,6 +101,11 @@ def collect(
         Logits and labels, on the CPU; of tokens or pixels, one row each. One logit z per sample
         becomes (0, z). Where they were asked for, `features` [N, d] are an attribute of the pair.
 
+    Raises:
+        LevelheadError: the loader looks like one of training data, its batches are of another kind,
+            the model gives no logits, or no sample has a label. A loader that only shuffles is a
+            `LeakageWarning`.
+
     >>> import torch
     >>> batches = [(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long))] * 2
     >>> [list(part.shape) for part in collect(torch.nn.Linear(8, 3), batches)]

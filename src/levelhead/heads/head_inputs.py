@@ -72,7 +72,11 @@ class HeadInputs:
         return scored, _rows_of_logits(inputs, outputs, scored[0], len(self._head.weight))
 
     def _find(self, logits: "Tensor") -> "Editable":
-        """Return the one layer that is the head of a model with such logits."""
+        """Return the one layer that is the head of a model with such logits.
+
+        The width of the logits settles doubts only if a layer has so many outputs: the model may
+        have parted or joined them.
+        """
         from .torch import TorchModel
 
         place = TorchModel(self.model)

@@ -90,7 +90,10 @@ def _head_by_graph(model: KerasLayer, classes: int | None) -> KerasHead:
 
 
 def _named_layers(layers: Sequence[KerasLayer], layer: LayerChoice) -> list[KerasLayer]:
-    """Return the linear layers of the model that a caller names."""
+    """Return the linear layers of the model that a caller names.
+
+    A name must be that of one layer: models inside models may each have a `dense`.
+    """
     names: Sequence[object] = [layer]
     if isinstance(layer, list | tuple):
         names = layer

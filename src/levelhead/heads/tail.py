@@ -276,7 +276,11 @@ class _Run:
         return values[node]
 
     def _computed(self, node: fx.Node, values: dict[fx.Node, NodeValue]) -> NodeValue:
-        """Compute a node as `fx.Interpreter` would, but for softmaxes and shapes of inputs."""
+        """Compute a node as `fx.Interpreter` would, but for softmaxes and shapes of inputs.
+
+        Raises:
+            NotKnown: an input of the model is needed for more than its shape.
+        """
         if node.op == "placeholder":
             raise NotKnown
         if node.op == "get_attr":
