@@ -15,6 +15,7 @@ from typing import Any
 from .board import Budget, read_results, run_row, verdict, write_page, write_results
 from .workers import run_split
 
+# In the order of the page.
 ROWS = [
     "kills",
     "failing_disk",
@@ -69,6 +70,7 @@ def main() -> int:
             results = read_results(given.results) | {name: found}
             write_results({one: results[one] for one in ROWS if one in results}, given.results)
 
+        # A row is run here, unless several processes share it or it must begin in a new one.
         if row.lacks is not None and (given.workers > 1 or given.folder or row.alone):
             folder = given.folder or Path(tempfile.mkdtemp(prefix="trust-"))
             found = run_split(name, row, budget, given.workers, folder, save)

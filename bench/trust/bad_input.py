@@ -1,6 +1,14 @@
-"""Bad input is explained: a table of mistakes on the command line and in calls, each answered in one line.
+"""Bad input is explained: a table of mistakes on the command line and in calls, each answered in one
+line.
 
-Seen to fail: with `raise KeyError(path)` in `io.arrays.read` for a suffix that is not known, its cases are listed.
+The tables are products: every option that takes a file with every kind of bad file, every option
+that takes a word with words that it should not get, every function with arrays that it should not
+get. So a new option is one line, and meets all of them. A command must end with 2, say one line on
+stderr that has no word of Python in it, and leave the folder as it was; a call must raise a
+documented error.
+
+Seen to fail: with `raise KeyError(path)` in `io.arrays.read` for a suffix that is not known, its
+cases are listed.
 """
 
 import contextlib
@@ -21,6 +29,7 @@ from .board import Budget, Found, Row, lacking
 from .commands import COUNTS, TUNE, digests, make_inputs, preload
 
 TARGET = 250
+# What a message says when an error of numpy or Python got through to people.
 PYTHON = re.compile(
     r"<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno|Traceback|object at 0x"
 )
@@ -60,6 +69,7 @@ BAD_FILES = {
     "cut short": "cut.npy",
     "a pipe": "pipe.npy",
 }
+# By option: the words of a command up to its value, and the values, each of which must be refused.
 BAD_WORDS = {
     "strength": (
         [*RESCALE, "-o", "o.safetensors", "--strength"],
@@ -139,7 +149,7 @@ def command_cases() -> dict[str, list[str]]:
     return found
 
 
-# Not mistakes: a folder of models or of runs may be given; an empty name is the folder one is in.
+# (option, kind of file) that are no mistakes after all; there are none at present.
 ACCEPTED: set[tuple[str, str]] = set()
 
 
@@ -171,6 +181,7 @@ def call_cases() -> dict[str, Callable[[], object]]:
         "names": {"cat": 1, "dog": 2, "elk": 3, "fox": 4}, "2-D": [[1, 2, 3, 4]], "empty": [],
         "infinite": [np.inf, 1, 2, 3],
     }  # fmt: skip
+    # Values are bound as defaults: a lambda in a loop would see the last one only.
     found: dict[str, Callable[[], object]] = {}
     for title, value in bad_logits.items():
         found[f"tune, logits {title}"] = lambda v=value: lh.tune(v, labels, COUNTS)
@@ -292,6 +303,7 @@ def _call(call: Callable[[], object]) -> str:
 
 
 def _make_folder(folder: Path) -> None:
+    """Write sound inputs to a folder, and the bad files of BAD_FILES beside them."""
     make_inputs(folder)
     (folder / "folder").mkdir()
     (folder / "empty.json").touch()
@@ -300,6 +312,7 @@ def _make_folder(folder: Path) -> None:
     (folder / "x.exe").write_bytes(b"MZ")
     (folder / "latin.csv").write_bytes(b"caf\xe9,1\n")
     (folder / "cut.npy").write_bytes((folder / "L.npy").read_bytes()[:-100])
+    # Whoever opens it waits for a writer that never comes.
     os.mkfifo(folder / "pipe.npy")
     choice = json.loads((folder / "tuned.json").read_text())
     for name, entries in {

@@ -1,6 +1,12 @@
-"""Many at once: processes that train the same specs in the same folder, some killed; two writers of one file.
+"""Many at once: processes that train the same specs in the same folder, some killed; two writers of
+one file.
 
-Seen to fail: with `runs.lock.lock_folder` locking nothing, when a run's log has two lines for one epoch.
+On a cluster people start the same sweep twice, and jobs are killed and started again. Each spec
+must be trained by one process at a time and end whole, and a file that two commands write at the
+same moment must be one's or the other's.
+
+Seen to fail: with `runs.lock.lock_folder` locking nothing, when a run's log has two lines for one
+epoch.
 """
 
 import contextlib
@@ -32,6 +38,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
+    """Return how many specs and processes are missing to the target."""
     short = (
         lacking(done["specs"], SPECS, "specs"),
         lacking(done["processes"], PROCESSES, "processes"),
@@ -69,6 +76,7 @@ def _train_together(place: Path, budget: Budget, found: Found) -> None:
         specs += more
         found.done["specs"], found.done["processes"] = len(specs), processes
         budget.note(found)
+    # All are finished now: each must be whole, and trained once.
     for spec in specs:
         one = Run.of(spec, runs)
         try:

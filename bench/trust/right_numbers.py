@@ -33,6 +33,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
+    """Return how many pairs are missing to the target."""
     return lacking(done["pairs"], TARGET, "pairs")
 
 

@@ -30,6 +30,16 @@ def check(budget: Budget) -> Found:
 
 
 def _compare(rule: str, rng: np.random.Generator, samples: int, place: Path, found: Found) -> None:
+    """Draw a head, counts and inputs, adjust it by a rule, and compare what every engine predicts with
+    float64.
+
+    Args:
+        rule: its name.
+        rng: draws all of it.
+        samples: how many.
+        place: a folder for the model file.
+        found: what is counted.
+    """
     k, d = int(rng.choice([2, 3, 10, 40])), int(rng.choice([4, 64]))
     weight, bias = rng.normal(size=(k, d)).astype(np.float32), rng.normal(size=k).astype(np.float32)
     counts, gamma = (
@@ -40,6 +50,7 @@ def _compare(rule: str, rng: np.random.Generator, samples: int, place: Path, fou
     scores = _scores(rule, weight, bias, counts, gamma, x, place)
     truth = scores.pop("float64")
     two = np.sort(truth, axis=1)[:, -2:]
+    # Engines add up in float32, in an order of their own: closer than this, either class is right.
     clear = two[:, 1] - two[:, 0] > 1e-4 * (1 + np.abs(truth).max(axis=1))
     for engine, values in scores.items():
         bad = int(((values.argmax(axis=1) != truth.argmax(axis=1)) & clear).sum())

@@ -18,19 +18,21 @@ from pathlib import Path
 from .board import Budget, Found, Row
 
 ROOT = Path(__file__).parents[2]
+# What builds the wheel: pip gets it into an environment of its own, which only PIP_CONSTRAINT reaches.
 BUILD = (
     "hatchling",
     "packaging",
     "pathspec",
     "pluggy",
     "trove-classifiers",
-)  # what builds the wheel
+)
+# This package, and what comes with Python's venv.
 NOT_PINNED = {
     "levelhead",
     "pip",
     "setuptools",
     "wheel",
-}  # this package, and what comes with Python's venv
+}
 HASHES = (
     "no hashes: as soon as one requirement has a hash, pip demands one of all, which the editable install cannot have. "
     "They need an install in two steps and a list of the files of every platform, which is not written"
@@ -120,6 +122,7 @@ def bill_of_materials() -> dict[str, object]:
 
 
 def _license(one: Distribution) -> str:
+    """Return the license that a package states, in one line; some put the whole text there."""
     text = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
     return text.strip().splitlines()[0][:100] if text.strip() else ""
 
@@ -134,6 +137,7 @@ def problems() -> list[str]:
         if name not in pinned
     ]
     for name, version in sorted(installed(dependencies()).items()):
+        # Without the build, such as +cpu of torch.
         here = version.partition("+")[0]
         if name in NOT_PINNED:
             continue

@@ -73,6 +73,7 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
+    """Return how many cases are missing to the target."""
     return lacking(done["cases"], TARGET * len(KINDS), "cases")
 
 

@@ -47,6 +47,8 @@ def run_split(
     folder.mkdir(parents=True, exist_ok=True)
     for old in [*folder.glob(f"{name}-*.json"), *folder.glob("*.cov")]:
         old.unlink()
+    # A process each, and not a pool: a row may fork, limit its memory, or be killed, and takes
+    # nobody with it.
     words = [budget.profile, str(budget.seconds), str(folder)]
     processes = [
         subprocess.Popen(
@@ -87,6 +89,7 @@ def run_split(
 
 
 def _parts(folder: Path, name: str) -> list[Found]:
+    """Return what each process has written last."""
     return [
         Found(**json.loads(path.read_text(encoding="utf-8")))
         for path in sorted(folder.glob(f"{name}-*.json"))

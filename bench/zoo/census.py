@@ -41,6 +41,7 @@ from .place import judge as judge_place
 from .places import PLACES
 from .small_models import K, logits, timm_cases, transformers_cases
 
+# Their roots are whole numbers: the factors are 1, 1.4, 1.75, 2.33..., 3.5, 7 and 14.
 COUNTS = [4900, 2500, 1600, 900, 400, 100, 25]
 GAMMA = 0.5
 FACTORS = torch.tensor([(COUNTS[0] / n) ** GAMMA for n in COUNTS], dtype=torch.float64)
@@ -98,6 +99,7 @@ def edit(
     after = logits(model, example)
     expected = before * FACTORS
     adjusted.restore()
+    # How far the logits are from the rule, and how much it changed at all.
     off = float((after - expected).abs().max() / expected.abs().max())
     same = float((after - before).abs().max() / expected.abs().max())
     return {
@@ -199,6 +201,7 @@ def take_places(out: Path) -> bool:
 
 
 def about_places() -> dict[str, str]:
+    """Return the versions that the table of places was judged with."""
     libraries = (
         "torch",
         "transformers",
@@ -221,6 +224,7 @@ def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
     """Add rows to the result file, next to those of other processes, and update the summary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
+        # Several processes may judge parts of the list at once, and write to one file.
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         whole = json.loads(file.read() or '{"models": {}}')
@@ -254,6 +258,7 @@ def summary(rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def about() -> dict[str, Any]:
+    """Return what the models were judged with."""
     import timm
     import transformers
 

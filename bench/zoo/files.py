@@ -77,6 +77,7 @@ def judge(path: Path, truth: Truth, folder: Path) -> dict[str, Any]:
         row["inspect"] = str(error).replace(f"{path}: ", "")[:300]
         described = False
     counts = counts_of(classes)
+    # A single logit cannot be scaled toward a class: RS is refused there.
     for rule in truth.get("rules", ("shift",) if classes == 1 else ("rescale", "shift")):
         out, back = folder / f"{rule}-{path.name}", folder / f"back-{path.name}"
         strength = type(RULES[rule])(GAMMA)
@@ -163,9 +164,11 @@ def _check_tensors(
         for key in {*old, *new} - {head}
         if not np.array_equal(old.get(key, ()), new.get(key, ()), True)
     }
+    # Beside the head only its bias may change, or be new.
     sizes = [new[key].size for key in changed]
     assert sizes in ([], [classes]), f"other tensors changed: {sorted(changed)}"
     assert changed or rule == "rescale", "no bias changed"
+    # Whether the classes are the last axis of the weight, or the first.
     rows_last = truth.get("rows") == "last" or (
         old[head].ndim > 1 and old[head].shape[0] != classes
     )

@@ -1,4 +1,8 @@
-"""What a model file holds and computes, by the library whose format it is: onnx and onnxruntime, torch, Keras."""
+"""What a model file holds and computes, by the library whose format it is: onnx and onnxruntime,
+torch, Keras.
+
+Nothing here uses levelhead: it is what an edit is judged by.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,9 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _onnx_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the tensors of a graph: its initializers, its constants, and what a linear classifier has
+    as attributes.
+    """
     import onnx
 
     graph = onnx.load(path).graph
@@ -49,6 +56,7 @@ def _onnx_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _keras_tensors(path: Path) -> dict[str, np.ndarray]:
+    """Return the datasets of an HDF5 file by their paths in it."""
     import h5py
 
     held: dict[str, np.ndarray] = {}
@@ -67,6 +75,7 @@ def _keras_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _torch_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the tensors of a file by the keys that lead to them, joined by dots."""
     import torch
 
     def walk(value: Any, key: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -91,6 +100,11 @@ def compute(path: Path, truth: Truth) -> Computed | None:
 
 
 def _run_onnx(path: Path, truth: Truth) -> Computed:
+    """Run a graph; the entry says which value is the logits and, where random inputs will not do,
+    which to give.
+
+    A dimension that is free becomes 2.
+    """
     import onnx
     import onnxruntime
 
@@ -131,6 +145,9 @@ def _run_onnx(path: Path, truth: Truth) -> Computed:
 
 
 def _run_keras(path: Path, truth: Truth) -> Computed:
+    """Run a model on random integers, which any kind of input takes; a dimension that is free becomes
+    2.
+    """
     os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is imported
     import keras
 

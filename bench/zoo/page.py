@@ -90,6 +90,8 @@ def places_table(rows: dict[str, Any]) -> str:
     for name, row in rows.items():
         if row["verdict"] != "right":
             title = name if row["verdict"] == "refused" else f"{name}: **{row['verdict']}**"
+            # Only the first half of a sentence: without lists of layers, shapes and the file's
+            # name.
             reason = re.sub(
                 r" \([^()]*\)| \[[^]]*\]|^\S+\.\w+: |, which do not.*",
                 "",

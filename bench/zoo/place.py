@@ -19,9 +19,11 @@ import torch
 
 import levelhead as lh
 
+# At strength 1/2, (n_1 / n)^0.5 of these counts are the factors 1, 2 and 5.
 COUNTS = [100, 25, 4]
 FACTORS = np.array([1.0, 2.0, 5.0])
 RNG = np.random.default_rng(0)
+# What models are run on, [6, 8].
 X = RNG.normal(size=(6, 8)).astype(np.float32)
 
 
@@ -66,6 +68,7 @@ def judge(place: Place, folder: Path) -> Verdict:
 
 
 def as_expected(place: Place, found: Verdict) -> bool:
+    """Return whether what happened is what the table says must happen."""
     return found.verdict == place.expected and place.says in found.detail
 
 
@@ -76,6 +79,7 @@ def check_scaled(before: Any, after: Any, by: Any = FACTORS) -> None:
     largest = np.abs(expected).max()
     off = float(np.abs(np.asarray(after, np.float64) - expected).max() / largest)
     assert off < 1e-4, f"scores are {off:.3g} off"
+    # Scores near 0 would be scaled rightly by anything.
     assert np.abs(before - expected).max() > 1e-2 * largest, "the factors change nothing here"
 
 

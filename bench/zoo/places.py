@@ -1,4 +1,11 @@
-"""The places where a head can live: one of each kind, and what must happen. No edit may be wrong."""
+"""The places where a head can live: one of each kind, and what must happen. No edit may be wrong.
+
+A row names what is made, what makes it, and what must be said of it. `torch_row` is for models in
+memory, whose scores are compared before and after `rescale_`; `file_row` for files, which are
+written, adjusted, and run again by the program they are for; `Place` itself for all else. The table
+is tested by tests/hosts/test_places.py, and `census --places` writes what came of it to
+results/census.json.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +53,18 @@ from .places_of_sklearn import booster, in_sklearn, of_lightgbm, of_xgboost, skl
 
 
 def torch_row(name: str, library: str, make: Any, says: str = "", **options: Any) -> Place:
+    """Return the row of a model in memory; `options` as `in_torch` has them, and `expected`."""
     expected = options.pop("expected", "right")
     return Place(name, library, partial(in_torch, make, **options), expected, says)
 
 
 def file_row(name: str, library: str, write: Any, says: str = "", **options: Any) -> Place:
+    """Return the row of a model file; `options` as `in_file` has them, and `expected`."""
     expected = options.pop("expected", "right")
     return Place(name, library, partial(in_file, write, **options), expected, says)
 
 
+# Short names, so that a row of the table fits on a line or two.
 no = {"expected": "refused"}
 text = partial(partial, hugging_face)
 PLACES: tuple[Place, ...] = (

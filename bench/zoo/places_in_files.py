@@ -26,6 +26,14 @@ def in_file(
     rule: lh.rules.Rule | None = None,
     **options: Any,
 ) -> str:
+    """Adjust a model file, and compare its scores before and after; return the layers that were found.
+
+    Args:
+        write: writes the file to a folder; returns its path, and what computes the scores of such a file.
+        folder: to work in.
+        rule: RS at strength 0.5 if None.
+        options: of `adjust_file`.
+    """
     path, run = write(folder)
     out = path.with_name(f"out{''.join(path.suffixes)}")
     done = adjust_file(path, out, rule or lh.rules.Rescale(0.5), COUNTS, **options)
@@ -41,6 +49,7 @@ def in_file(
 def safetensors_of(
     make: Callable[[], tuple[Any, dict[str, Any]]], folder: Path
 ) -> tuple[Path, Any]:
+    """Write the weights of a model in memory; the same model runs them."""
     from safetensors.torch import load_file, save_file
 
     model, example = make()
@@ -54,6 +63,7 @@ def safetensors_of(
 
 
 def state_dict(folder: Path) -> tuple[Path, Any]:
+    """Write the state dict of two layers."""
     model, example = layers(nn.Linear(5, 3))
     torch.save(model.state_dict(), folder / "m.pt")
 
@@ -65,6 +75,7 @@ def state_dict(folder: Path) -> tuple[Path, Any]:
 
 
 def flax_safetensors(folder: Path) -> tuple[Path, Any]:
+    """Write weights as Flax names and lays them out: `kernel`, [d, K]."""
     from safetensors.numpy import load_file, save_file
 
     tensors = {"params.classifier.kernel": RNG.normal(size=(8, 3)).astype(np.float32)}
@@ -75,11 +86,13 @@ def flax_safetensors(folder: Path) -> tuple[Path, Any]:
 
 
 def run_onnx(path: Path) -> np.ndarray:
+    """Return the last output of a file, as onnxruntime computes it."""
     session = library("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: X})[-1]
 
 
 def onnx_export(folder: Path) -> tuple[Path, Any]:
+    """Write a single Gemm, as exporters write the last layer."""
     onnx, helper = library("onnx"), library("onnx.helper")
     weights = {"fc.weight": RNG.normal(size=(3, 8)), "fc.bias": RNG.normal(size=3)}
     tensors = [
@@ -99,6 +112,7 @@ def onnx_export(folder: Path) -> tuple[Path, Any]:
 
 
 def onnx_quantized(folder: Path) -> tuple[Path, Any]:
+    """Write the same with a weight of integers, which a node turns into numbers when the model runs."""
     path, run = onnx_export(folder)
     onnx, out = library("onnx"), folder / "q.onnx"
     model = onnx.load(path)
@@ -117,6 +131,7 @@ def onnx_quantized(folder: Path) -> tuple[Path, Any]:
 
 
 def skl2onnx_file(folder: Path) -> tuple[Path, Any]:
+    """Write a logistic regression, whose numbers are attributes of one node."""
     linear, skl2onnx = library("sklearn.linear_model"), library("skl2onnx")
     y = np.arange(60) % 3
     x = (RNG.normal(size=(60, 8)) + y[:, None]).astype(np.float32)
@@ -128,11 +143,13 @@ def skl2onnx_file(folder: Path) -> tuple[Path, Any]:
 
 
 def keras_file(folder: Path) -> tuple[Path, Any]:
+    """Write a .keras archive."""
     keras_model().save(folder / "m.keras")
     return folder / "m.keras", lambda path: run_keras(library("keras").models.load_model(path))
 
 
 def keras_weights(folder: Path) -> tuple[Path, Any]:
+    """Write weights alone: without the config, nothing says which of two layers comes last."""
     model = keras_model()
     model.save_weights(folder / "m.weights.h5")
 
@@ -144,5 +161,6 @@ def keras_weights(folder: Path) -> tuple[Path, Any]:
 
 
 def foreign(name: str, folder: Path) -> str:
+    """Try to adjust a file of a format that is not read: all that is looked at is its name."""
     (folder / name).write_bytes(bytes(64))
     return in_file(lambda folder: (folder / name, lambda path: X), folder)

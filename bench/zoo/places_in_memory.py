@@ -21,6 +21,7 @@ from levelhead.files.model import adjust_file
 
 from .place import COUNTS, FACTORS, X, check_scaled, library
 
+# Two texts of five tokens.
 IDS = torch.arange(1, 11).reshape(2, 5)
 # Settings of a text model that is built in no time.
 TEXT = {
@@ -83,6 +84,7 @@ def in_torch(make: Callable[[], tuple[Any, dict[str, Any]]], folder: Path, **opt
 
 
 def hugging_face(name: str, config: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model of transformers by the names of its class and its config, made small."""
     hf = library("transformers")
     return getattr(hf, name)(getattr(hf, config)(**{**TEXT, **fields})), {"input_ids": IDS}
 
@@ -120,6 +122,7 @@ def second_time(kind: Literal["loaded", "file", "adapter"], folder: Path) -> str
 
 
 def timm_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model of timm; a head that starts at zero would hide what is done to it."""
     model = library("timm").create_model(name, num_classes=3, **options)
     for p in model.parameters():
         if not p.any():
@@ -128,11 +131,14 @@ def timm_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def torchvision_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model of torchvision, untrained."""
     model = library("torchvision.models").get_model(name, weights=None, **options)
     return model, {"x": torch.randn(1, 3, 64, 64)}
 
 
 def lightning_module() -> tuple[Any, dict[str, Any]]:
+    """Return a LightningModule, whose network is one of its attributes."""
+
     class Module(library("lightning.pytorch").LightningModule):
         def __init__(self) -> None:
             super().__init__()
@@ -145,10 +151,13 @@ def lightning_module() -> tuple[Any, dict[str, Any]]:
 
 
 def layers(*more: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
+    """Return two layers and what follows them."""
     return nn.Sequential(nn.Linear(8, 5), nn.ReLU(), *more), {"x": torch.tensor(X)}
 
 
 class TwoHeads(nn.Module):
+    """A model in which two layers look like the head, and both are."""
+
     def __init__(self) -> None:
         super().__init__()
         self.one, self.other = nn.Linear(8, 3), nn.Linear(8, 3)
@@ -158,6 +167,7 @@ class TwoHeads(nn.Module):
 
 
 def detector() -> tuple[Any, dict[str, Any]]:
+    """Return a DETR, which has a class for "no object" after the others, and boxes beside the classes."""
     hf = library("transformers")
     backbone = hf.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic"
@@ -172,10 +182,12 @@ def detector() -> tuple[Any, dict[str, Any]]:
     return hf.DetrForObjectDetection(config), {"pixel_values": torch.randn(1, 3, 64, 64)}
 
 
+# The fourth class is "no object": it has a count, and must stay as it is.
 DETECTOR = {"counts": [100, 25, 4, 10**6], "by": [1, 2, 5, 1], "background": 3}
 
 
 def quantized() -> tuple[Any, dict[str, Any]]:
+    """Return a model whose head has integers for weights."""
     engine = torch.backends.quantized.engine
     torch.backends.quantized.engine = "qnnpack"  # the one that every processor has
     try:
@@ -185,12 +197,14 @@ def quantized() -> tuple[Any, dict[str, Any]]:
 
 
 def tied() -> tuple[Any, dict[str, Any]]:
+    """Return a model in which the weight of the head is that of another layer too."""
     model = TwoHeads()
     model.other.weight = model.one.weight
     return model, {"x": torch.tensor(X)}
 
 
 def one_logit(folder: Path) -> str:
+    """Shift a model with one logit, of the second class against the first; return its layer."""
     model, example = layers(nn.Linear(5, 1))
     before = run_torch(model, example)
     tuned = lh.tune_unlabelled(np.column_stack([np.zeros(6), before]), counts=[9, 1], rule="shift")
@@ -202,16 +216,19 @@ def one_logit(folder: Path) -> str:
 
 
 def keras_model(*more: Any, **options: Any) -> Any:
+    """Return a Keras model whose head is the layer `top`; another layer has as many outputs."""
     keras = library("keras")
     first = [keras.Input((8,)), keras.layers.Dense(3, activation="relu")]
     return keras.Sequential([*first, keras.layers.Dense(3, name="top", **options), *more])
 
 
 def run_keras(model: Any) -> np.ndarray:
+    """Return the scores of a Keras model."""
     return library("keras").ops.convert_to_numpy(model(X))
 
 
 def in_keras(make: Callable[[], Any], folder: Path) -> str:
+    """Rescale a Keras model in memory and restore it; return the layers that were found."""
     model = make()
     before = run_keras(model)
     done = lh.rescale_(model, COUNTS, gamma=0.5)

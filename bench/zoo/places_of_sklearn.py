@@ -14,11 +14,13 @@ from .place import COUNTS, FACTORS, RNG, check_scaled, library
 
 
 def imbalanced() -> tuple[np.ndarray, np.ndarray]:
+    """Return features [N, 8] and labels [N], as many of each class as COUNTS says."""
     y = np.repeat([0, 1, 2], COUNTS)
     return RNG.normal(size=(len(y), 8)) + y[:, None], y
 
 
 def in_sklearn(make: Callable[[], Any], folder: Path) -> str:
+    """Wrap a classifier in `AdjustedClassifier`; its scores must be shifted log-probabilities."""
     from levelhead.hosts.sklearn import AdjustedClassifier
 
     x, y = imbalanced()
@@ -31,6 +33,7 @@ def in_sklearn(make: Callable[[], Any], folder: Path) -> str:
 
 
 def sklearn_head(folder: Path) -> str:
+    """Rescale the coefficients of a linear model itself."""
     from levelhead.heads.sklearn import read, write
 
     x, y = imbalanced()
@@ -42,6 +45,7 @@ def sklearn_head(folder: Path) -> str:
 
 
 def of_lightgbm(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what predicts probabilities, of a native booster of LightGBM."""
     lightgbm = library("lightgbm")
     settings = {
         "objective": "multiclass",
@@ -54,6 +58,7 @@ def of_lightgbm(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarr
 
 
 def of_xgboost(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what predicts probabilities, of a native booster of XGBoost."""
     xgboost = library("xgboost")
     settings = {"objective": "multi:softprob", "num_class": 3, "nthread": 1, "max_depth": 2}
     booster = xgboost.train(settings, xgboost.DMatrix(x, y), 5)
@@ -61,6 +66,9 @@ def of_xgboost(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarra
 
 
 def booster(train: Callable[..., Callable[[np.ndarray], np.ndarray]], folder: Path) -> str:
+    """Wrap a function that predicts in `AdjustedPredictor`; what was chosen must be added to its
+    scores.
+    """
     from levelhead.hosts.predictor import AdjustedPredictor
 
     x, y = imbalanced()

@@ -1,4 +1,11 @@
-"""Small classifiers built offline: one of each class of transformers, and some of each family of timm."""
+"""Small classifiers built offline: one of each class of transformers, and some of each family of timm.
+
+`transformers_cases` and `timm_cases` yield a name and a function that builds a model and an input.
+No table says how to make hundreds of architectures small, or what they take: sizes in a config are
+guessed by the names of its fields (SMALL, OVERRIDES), inputs are tried one after another, and the
+first that gives K logits is taken. What cannot be built so is counted as not built, with all that
+was tried.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +20,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from torch import nn
 
+# Classes: a number that no size in a config has by chance.
 K = 7
 LARGEST = 150_000_000  # parameters
 Case = tuple[nn.Module, dict[str, torch.Tensor]]  # a model and an input it can be run on
 
 
 def logits(model: nn.Module, example: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return what a model gives for an input, [..., K]; raise ValueError if it has not K classes."""
     with torch.no_grad():
         output = model(**example) if "x" not in example else model(example["x"])
     values = output if isinstance(output, torch.Tensor) else getattr(output, "logits", output[0])
@@ -31,6 +40,7 @@ def logits(model: nn.Module, example: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def transformers_cases() -> Iterator[tuple[str, Callable[[], Case]]]:
+    """Yield every class for whole texts and images; `Auto...` are these again."""
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -74,6 +84,7 @@ SMALL: tuple[tuple[str, Any], ...] = (
     (r"bos_token_id", 1),
     (r"(width|depth)_coefficient", 0.5),
 )
+# Which a config may leave open, and a model needs.
 EVEN_IF_NONE = ("pad_token_id", "eos_token_id", "bos_token_id", "num_experts_per_tok")
 
 
@@ -92,6 +103,7 @@ def small_fields(config: Any) -> dict[str, Any]:
 
 
 def set_fields(config: Any, fields: dict[str, Any]) -> None:
+    """Set fields of a config, and of the configs inside it."""
     for field, value in fields.items():
         if isinstance(value, dict):
             set_fields(getattr(config, field), value)
@@ -162,6 +174,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 
 
 def transformers_case(name: str) -> Case:
+    """Build a model by the first config that works, and find an input that it takes.
+
+    Raises:
+        ValueError: with all that was tried.
+    """
     import transformers
 
     kind = getattr(transformers, name)
@@ -206,6 +223,7 @@ def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
         return
     ids = torch.randint(5, 100, (2, 16), generator=generator)
     eos = getattr(config, "eos_token_id", None)
+    # A decoder scores a text at its end.
     ids[:, -1] = eos if isinstance(eos, int) and 0 <= eos < 120 else 2
     yield {"input_ids": ids}
     yield {"inputs": ids}
@@ -222,6 +240,7 @@ def timm_cases(per_family: int = 4) -> Iterator[tuple[str, Callable[[], Case]]]:
     """Yield the smallest models of every family, by their names."""
     import timm
 
+    # Words in names, from the smallest models on.
     order = (
         "test",
         "atto",
@@ -270,6 +289,12 @@ SHALLOW = (
 
 
 def timm_case(name: str) -> Case:
+    """Build a model as shallow and for images as small as it lets itself be built, and find an input
+    that it takes.
+
+    Raises:
+        ValueError: with all that was tried.
+    """
     import timm
 
     config = timm.get_pretrained_cfg(name).to_dict() if timm.is_model_pretrained(name) else {}
