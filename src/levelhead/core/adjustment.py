@@ -174,6 +174,7 @@ class Adjustment:
         Raises:
             LevelheadError: numbers that are not finite, before or after; a scale of 0.
         """
+        # Only what changes is written: a rule that adds leaves every weight as it was, to the bit.
         by = self.for_rows(head.classes)
         if by.multiplies:
             head = scale_head(head, by.scale, bias=self.bias)
@@ -223,6 +224,7 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
             float16, whose largest number is 65504.
     """
     head.checked()
+    # A power of a strength far from 0 may underflow.
     vanished = np.flatnonzero(np.asarray(by) == 0)
     if len(vanished):
         name = head.name(int(vanished[0]))

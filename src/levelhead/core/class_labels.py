@@ -47,6 +47,7 @@ def check_labels(labels: Array, classes: int | None = None) -> np.ndarray:
     >>> check_labels([0.0, 2.0], 3)
     array([0, 2])
     """
+    # A vector of whole numbers, whatever type they are kept in.
     labels = to_numpy(labels)
     if labels.ndim != 1:
         instead = "of one-hot labels give labels.argmax(axis=1)"
@@ -59,6 +60,7 @@ def check_labels(labels: Array, classes: int | None = None) -> np.ndarray:
         whole = bool(np.isfinite(labels).all() and (labels == np.floor(labels)).all())
     if not whole:
         raise LevelheadError(f"expected integer labels, got {described(labels)}")
+    # Each is one of the classes.
     labels = labels.astype(np.int64)
     wrong = labels < 0
     if classes is not None:
@@ -282,6 +284,7 @@ def flatten_positions(
     >>> logits.shape, labels
     ((4, 5), array([0, 1, 2, 4]))
     """
+    # [N, K] is what all else expects; what is wrong with other shapes is said there.
     logits = as_array(logits)
     if logits.ndim < 3:
         return logits, labels, weights
@@ -341,6 +344,7 @@ def refuse_swapped(logits: Array, labels: Array, counts: object = None) -> None:
     """
     if len(getattr(logits, "shape", ())) > 1 or isinstance(logits, Mapping):
         return
+    # A vector of whole numbers may be labels or counts, but never logits.
     values = to_numpy(logits)
     if values.ndim != 1 or _whole_numbers(values) is None:
         return

@@ -109,6 +109,7 @@ def find_classes(
     >>> find_classes(["dog", 0], 2, ["cat", "dog"]), find_classes([7], 2, ["5", "7"])
     ([1, 0], [1])
     """
+    # Two classes of one name: then no name tells them apart.
     finder = _ClassFinder.of(names, what)
     repeated = first_repeated(finder.names)
     if repeated is not None:
@@ -171,6 +172,7 @@ class _ClassFinder(NamedTuple):
                 may_be = f"may be class {number} or the class called so, class {other}"
                 raise LevelheadError(f"{str(key)!r} {may_be}; give {self.what}s in class order")
             return number
+        # By its name; of names that are numbers, by the number: "07" is 7.
         name: object = str(key)
         if self.numbered:
             name = number

@@ -40,6 +40,7 @@ class Comparison(Mapping[str, Tuned]):
     """
 
     def __init__(self, tuned: Mapping[str, Tuned], left_out: Mapping[str, str]):
+        # The best first; of equals, in the order of the table of rules.
         order = sorted(tuned, key=lambda name: -(tuned[name].gain or 0.0))
         self._tuned = {name: tuned[name] for name in order}
         self.left_out = dict(left_out)  #: {rule: why it cannot act}

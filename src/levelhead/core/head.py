@@ -50,6 +50,7 @@ class Head:
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        # Shapes and types alone: numbers are not read here (`checked`).
         weight = _kind_and_shape(self.weight)
         bias = _kind_and_shape(self.bias)
         if not _is_array(self.weight) or self.weight.ndim != 2:
@@ -91,6 +92,7 @@ class Head:
         Raises:
             LevelheadError: features of another width, or of the other library.
         """
+        # Lists and data frames become arrays; a tensor is never taken for an array, nor copied to one.
         if not is_torch(features):
             features = to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
@@ -164,6 +166,7 @@ def positive_norms(head: Head) -> np.ndarray:
         LevelheadError: a weight vector is zero, and so has no direction that a rule by norms could
             keep; or it is so long that its squares overflow float32.
     """
+    # Weights are finite, but the squares of very long ones need not be.
     norms = to_numpy(head.norms).astype(np.float64)
     checks = {
         "too long to measure in float32; convert the head to float64": np.isfinite(norms),

@@ -127,6 +127,7 @@ def confusion(logits: Array, labels: Array) -> np.ndarray:
            [1, 1]])
     """
     logits, labels = _pair(logits, labels)
+    # Each (true, predicted) is one cell of a flat table.
     size = logits.shape[1]
     return np.bincount(labels * size + predict(logits), minlength=size * size).reshape(size, size)
 
@@ -151,6 +152,7 @@ def negative_log_likelihood(
     0.693
     """
     scores, labels = _log_probabilities(logits, labels, temperature)
+    # Of each sample, what its true class has.
     losses = -np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
     if weights is None:
         return float(losses.mean())

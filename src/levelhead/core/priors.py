@@ -77,6 +77,7 @@ class PriorEstimate:
 
     def shares_text(self) -> str:
         """Return each class's share with its interval, in words; of many classes, the first few."""
+        # `listed` leaves out those beyond the first few.
         texts = []
         for k, share in enumerate(self.shares):
             between = ""
@@ -254,6 +255,7 @@ def estimate_target(
         reason = "'estimate' needs unlabelled samples from deployment"
         advice = Advice("unlabelled", None, "with their logits")
         raise LevelheadError(reason, parameter="target", advice=advice)
+    # The same classes as those tuned on; all else, `estimate_prior` checks.
     unlabelled = as_array(unlabelled)
     check_columns(unlabelled, len(counts), "unlabelled")
     try:

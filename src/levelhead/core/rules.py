@@ -166,9 +166,9 @@ class OneStrength(Rule):
 
     def fit(self, samples: Samples, goal: Goal) -> Fits:
         self.refuse_kind(samples.kind)
+        # A strength of one's own is judged, and not fitted.
         direction = self.direction(samples.counts, goal.target)
         if self.strength is not None:
-            # Nothing is fitted: it is judged as it is.
             fixed = self.at(direction, self.strength, samples.smoothing)
             return Fits([fixed] * len(samples.folds), fixed, self.strength)
         reach = self.range_on(samples)

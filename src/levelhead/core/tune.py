@@ -113,6 +113,7 @@ def tune(
     >>> tuned.rule, tuned.worthwhile, tuned.verdict
     ('offsets', True, 'better')
     """
+    # Step 1; the other four are the same for folds, comparisons and the command line.
     given = Given.of(logits, labels, counts, names=names, kind=kind)
     return tune_given(
         given,
@@ -246,6 +247,7 @@ def tune_folds(
         came = f"folds of {', '.join(map(str, sizes))} classes"
         reason = f"expected the same classes in every fold, got {came}"
         raise LevelheadError(reason, parameter="folds")
+    # One set of samples: counts add up, as if one model had seen all that the models of the folds saw.
     joined = replace(
         parts[0],
         logits=np.concatenate([to_numpy(part.logits) for part in parts]),

@@ -192,6 +192,7 @@ class Tuned:
             probabilities. For calibrated probabilities take the softmax of
             ``tuned.apply(scores) / tuned.temperature``.
         """
+        # To what is added to: probabilities become logarithms, or log odds where labels do not compete.
         values = self._check_scores(scores)
         if self.kind == "probabilities" and self.multilabel:
             values = logit_of_probabilities(values)
@@ -203,6 +204,7 @@ class Tuned:
 
     def _check_scores(self, scores: Array) -> Array:
         """Return scores [..., K] as floats, after checking their shape and that they are numbers."""
+        # Of tensors only the shape: to ask whether all numbers are finite would wait for their device.
         values = as_array(scores)
         on_torch = is_torch(values)
         if not on_torch:
@@ -230,6 +232,7 @@ class Tuned:
         `price`, `no signal`, `few samples`, `no bias`, `floors`, `target`, `counts`. `print(tuned)` joins
         them into one line, `summary` puts each on a line of its own.
         """
+        # What it is, and what it was chosen on: test data are named in capitals, wherever this is printed.
         strength = ""
         if self.strength is not None:
             strength = f" at strength {self.strength:.3f}"
@@ -238,6 +241,7 @@ class Tuned:
             source = "TEST DATA, so no test result of it is honest"
         title = RULES[self.rule].title
         facts = {"rule": f"{title}{strength}, chosen on {source} ({self.n} samples)"}
+        # What it is worth, then under which conditions.
         if self.evidence is not None:
             facts |= evidence_words.facts_of(self.evidence, self.names)
         if self.reach is not None:

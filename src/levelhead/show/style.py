@@ -80,6 +80,7 @@ def table(titles: list[str], rows: list[list[str]]) -> list[str]:
             ["...", *[""] * (len(titles) - 1)],
             *rows[-(_MOST_ROWS // 2) :],
         ]
+    # By columns: a column without a title or cell is left out, each other is as wide as its widest cell.
     columns = [column for column in zip(titles, *rows, strict=True) if any(column)]
     padded = []
     for column in columns:
