@@ -139,8 +139,8 @@ def _load_skeleton(archive: Archive, pickled: bytes) -> Checkpoint:
     """Return what torch, from 2.11 on, loads from the archive, with empty storages.
 
     torch then keeps in each storage where its numbers begin in the file (`_checkpoint_offset`). So
-    it gets a zip with the same pickle and records without numbers, whose begins are told apart.
-    Nothing else is given to it: a compressed record, or one that is called as torch would not,
+    it gets a zip with the same pickle and records without numbers: where each begins tells which it
+    is. Nothing else is given to it: a compressed record, or one that is called as torch would not,
     never reaches its own reader of zips.
     """
     import torch

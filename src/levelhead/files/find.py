@@ -10,7 +10,7 @@ that where several layers could be the head, none is taken, and the message list
         _under_known_names: those under names that libraries give their heads, or
         _only_candidate: the only matrix with a row per class
         find_checks.py: nothing may be there that would take its outputs, bend them or share its
-            weights; whoever names the layer takes some of that upon himself
+            weights; some of that is not asked of a layer that the caller names
         _layer_spans: where weight and bias lie, if their numbers can be changed
 """
 

@@ -118,7 +118,7 @@ class _Reader:
 
     Args:
         file: open for reading.
-        start, size: the range; all offsets count from its begin.
+        start, size: the range; all offsets count from its start.
         reads: pieces so far, at most `MOST_READS`.
         taken: bytes so far, and letters of names, at most twice the file and a bit: a sound file
             has each of its bytes read about once.

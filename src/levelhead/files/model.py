@@ -188,9 +188,9 @@ class InFile(Place[AdjustedFile]):
                 for layer, old, new in zip(located.layers, change.before, change.after, strict=True)
             ]
             before, after = lengths[0]
+        to = replace(self.to, path=self.file.output_path(self.to.path))
         # The note says what was done, and keeps that of an earlier adjustment (`again`), which is
         # the note again once this one is undone.
-        to = replace(self.to, path=self.file.output_path(self.to.path))
         note = {**change.note(located.keys), "bias": adjustment.bias}
         if located.note:
             note["before"] = located.note

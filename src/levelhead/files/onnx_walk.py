@@ -258,7 +258,7 @@ def _check_mean(graph: Graph, node: NodeProto, follows: str) -> None:
 
     Args:
         graph, node: the ReduceMean.
-        follows: the begin of the message.
+        follows: what the message begins with.
     """
     source = input_of(node)
     axes = reduced_axes(graph, node)

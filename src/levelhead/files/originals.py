@@ -6,7 +6,7 @@ The file is a line of JSON and the old bytes one after another:
         "name", "sha256", "edits": [[offset, length, size], ...]}}}
 
 Bytes `offset` to `offset + length` of the written file become the next `size` of the old bytes. So
-the file is about as large as what was changed, not as the model. `save_originals` writes it,
+the file is about as large as the head, not as the model. `save_originals` writes it,
 `load_originals` reads it, and undo.py applies it.
 
 It is read as any file of somebody else's: it may be damaged, or made to point anywhere. Every

@@ -37,7 +37,7 @@ RECORD = "levelhead.json"  # the note of an adjustment
 # The header of a record: signature, version, flags, method, time, date, checksum, 2 sizes, 2
 # lengths.
 LOCAL = struct.Struct("<4s5H3I2H")
-CHECKSUM_AT = 14  # bytes from the begin of a header to the checksum in it
+CHECKSUM_AT = 14  # bytes from the start of a header to the checksum in it
 # Its entry in the list: the same with another version, then the length of a comment, disk,
 # attributes and offset.
 CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -371,7 +371,7 @@ class Archive:
     def _entries(self) -> Iterator[_Entry]:
         """Yield the entries of the list: zipfile has what they say, but not where they are.
 
-        They follow one another from the begin of the tail on, in the order in which zipfile has
+        They follow one another from the start of the tail on, in the order in which zipfile has
         them.
         """
         at = 0
