@@ -1,9 +1,14 @@
-"""Whole data sets by name or path: CIFAR, Tiny ImageNet, digits, an image folder or an .npz file."""
+"""Whole data sets by name or path: CIFAR, Tiny ImageNet, digits, an image folder or an .npz file.
+
+`load` finds out which it is. Official files are read by `cifar` and `image_folder`, folders by the
+latter; digits and .npz files are read here. Whatever comes, `Data` holds uint8 images [N, C, H, W]
+of one size and labels from 0 to K - 1, each class with at least one training image.
+"""
 
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -35,11 +40,21 @@ def load(
     """Read a whole data set, before any of it is left out.
 
     Args:
-        data: `cifar10`, `cifar100`, `tiny-imagenet`, `tiny-imagenet-sorted`, `digits`, a folder of images, or an .npz.
+        data: `cifar10`, `cifar100`, `tiny-imagenet`, `tiny-imagenet-sorted`, `digits`, a folder of
+            images, or an .npz.
         root: the folder of the official files of CIFAR and Tiny ImageNet.
         size: to which the images of a folder are resized.
         skip_bad: leave images of a folder out that cannot be read.
         unofficial: accept CIFAR files with another md5.
+
+    Returns:
+        All samples, with a test set: the official one, or a fifth of each class where there is
+            none.
+
+    Raises:
+        LevelheadError: if the data cannot be used; the message says what was expected and what to
+            do.
+        FileNotFoundError: if there is nothing of that name, or the official files are not in root.
     """
     if not data:  # as a path it would be the current folder
         raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
@@ -74,31 +89,44 @@ def load(
 
 
 def digits() -> Data:
-    """Return scikit-learn's 8x8 digits, 1,797 images; the last 50 of each class are the test set."""
-    # From scikit-learn's own file, as to import its reader takes 1.5 s; by the reader, where the file has moved.
-    sklearn = find_spec("sklearn")
-    file = None
-    if sklearn is not None:
-        file = Path(sklearn.origin or "").parent / "datasets/data/digits.csv.gz"
-    if file is not None and file.is_file():
-        table = np.loadtxt(file, delimiter=",")
-    else:
-        from sklearn import datasets
-
-        bunch: Any = datasets.load_digits()
-        table = np.column_stack([bunch.data, bunch.target])
+    """Return scikit-learn's 1,797 digits of 8x8; the last 50 of each class are the test set."""
+    table = _digits_table()
     images = table[:, :-1].reshape(-1, 1, 8, 8)  # levels from 0 to 16
     labels = table[:, -1]
+    # To 0 to 255, as all other data are: 16 becomes 255.
     whole = Split(np.round(images * (255 / 16)).astype(np.uint8), labels.astype(np.int64))
     last = np.sort(np.concatenate([np.flatnonzero(whole.labels == i)[-50:] for i in range(10)]))
     rest = np.setdiff1d(np.arange(len(whole)), last)
     return Data("digits", tuple("0123456789"), whole[rest], whole[last])
 
 
-def npz(path: Path) -> Data:
-    """Read an .npz file: x_train, y_train, x_test, y_test; or images, labels, of which a fifth becomes the test set.
+def _digits_table() -> np.ndarray:
+    """Return scikit-learn's digits, [1797, 65]: 64 levels from 0 to 16 in rows of 8, and the label.
 
-    Images are uint8, [N, H, W], [N, H, W, C] or [N, C, H, W], with C of 1 or 3; `names` may list the classes.
+    From scikit-learn's own file, as to import its reader takes 1.5 s; by the reader, where the file
+    has moved.
+    """
+    sklearn = find_spec("sklearn")
+    if sklearn is not None:
+        file = Path(sklearn.origin or "").parent / "datasets/data/digits.csv.gz"
+        if file.is_file():
+            return np.loadtxt(file, delimiter=",")
+    from sklearn import datasets
+
+    both = datasets.load_digits(return_X_y=True)
+    images, labels = cast(tuple[np.ndarray, np.ndarray], both)
+    return np.column_stack([images, labels])
+
+
+def npz(path: Path) -> Data:
+    """Read an .npz file.
+
+    Its arrays are x_train, y_train, x_test, y_test; or images, labels, of which a fifth of each
+    class becomes the test set. Images are uint8, [N, H, W], [N, H, W, C] or [N, C, H, W], with C of
+    1 or 3; labels are integers from 0 on; `names` may list the classes.
+
+    Raises:
+        LevelheadError: if an array is missing, or has another form, or the file is damaged.
     """
     wanted = {"x_train", "y_train", "x_test", "y_test", "images", "labels", "names"}
     try:
@@ -128,6 +156,11 @@ def npz(path: Path) -> Data:
 
 
 def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
+    """Return images as [N, C, H, W] and labels as integers [N], or raise LevelheadError.
+
+    Where both the second and the last axis could be channels, as of images with 3 rows, it is the
+    second: that is the form in which everything here is kept.
+    """
     if images.dtype != np.uint8:
         raise LevelheadError(
             f"expected images of uint8, 0 to 255, got {images.dtype}; scale them to that range (multiply values from 0 "
@@ -145,28 +178,39 @@ def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
         raise LevelheadError(
             "expected integer labels, got text; save the numbers of the classes as labels, and their names in `names`"
         )
-    return Split(images, check_labels(labels[:, 0] if labels.shape[1:] == (1,) else labels))
+    if labels.shape[1:] == (1,):  # a column, as Keras and R write them
+        labels = labels[:, 0]
+    return Split(images, check_labels(labels))
 
 
 def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...]:
-    """Return the names of the classes, their numbers if there are none; raise LevelheadError if labels do not fit."""
+    """Return the names of the classes, or their numbers if there are none.
+
+    Raises:
+        LevelheadError: if a name occurs twice, or a label has none.
+    """
     if names is None:
         return _class_numbers(labels)
     if names.ndim != 1:
         raise LevelheadError(
             f"expected [K], one name per class, got shape {list(names.shape)}", parameter="names"
         )
-    found = [str(name) for name in names.tolist()]
-    for name, n in Counter(found).items():
+    listed_names = [str(name) for name in names.tolist()]
+    for name, n in Counter(listed_names).items():
         if n > 1:
             raise LevelheadError(
                 f"got {name!r} {n} times; give each class a name of its own", parameter="names"
             )
-    check_labels(labels, len(found))
-    return tuple(found)
+    check_labels(labels, len(listed_names))
+    return tuple(listed_names)
 
 
 def _class_numbers(labels: np.ndarray) -> tuple[str, ...]:
+    """Return "0" to "K - 1" as the names of the classes of training labels [N].
+
+    K is not written anywhere then, so that a gap is taken for a mistake: labels that count from 1,
+    or the numbers of something else.
+    """
     last = int(labels.max(initial=0))
     if last > len(labels):  # before anything of that size is made
         got = f"got {last} among {len(labels)} training labels"
