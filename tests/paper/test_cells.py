@@ -15,7 +15,8 @@ from levelhead_lab.paper.cells import (
     top5_cell,
     value_at,
 )
-from levelhead_lab.paper.markdown import fill, post_hoc_table, table1, table2, table3
+from levelhead_lab.paper.markdown import fill
+from levelhead_lab.paper.paper_tables import post_hoc_table, table1, table2, table3
 
 
 def made(

@@ -13,18 +13,20 @@ import torch
 
 from levelhead_lab.methods import METHODS
 from levelhead_lab.paper.cells import load_records
-from levelhead_lab.paper.markdown import table1
+from levelhead_lab.paper.paper_tables import table1
 from levelhead_lab.paper.reproduce import (
     ReproduceOptions,
-    _record_makers,
     expected_seconds,
+    reproduce_table,
+)
+from levelhead_lab.paper.tables import DATA_SIZES, SAME_WHEN_BALANCED
+from levelhead_lab.paper.train_groups import (
+    _record_makers,
     group_trainings,
     missing,
-    reproduce_table,
     train_missing,
     write_record,
 )
-from levelhead_lab.paper.tables import DATA_SIZES, SAME_WHEN_BALANCED
 from levelhead_lab.paper.trainings import Training, trainings
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
@@ -457,7 +459,7 @@ def test_on_ctrl_c_the_makers_of_records_finish_the_current_one(tmp_path):
         "def make(i):\n    Path(str(i)).touch()\n    time.sleep(0.1)\n"
         "if __name__ == '__main__':\n"
         "    from levelhead_lab.runs.signals import graceful_stop, interrupts_blocked\n"
-        "    from levelhead_lab.paper.reproduce import _record_makers\n"
+        "    from levelhead_lab.paper.train_groups import _record_makers\n"
         "    with graceful_stop(lambda: 'some are made', print), _record_makers(1) as others:\n"
         "        with interrupts_blocked():\n            made = [others.submit(make, i) for i in range(100)]\n"
         "        time.sleep(60)\n"

@@ -10,7 +10,7 @@ import pytest
 
 from levelhead.core.head import Head
 from levelhead_lab.lab.snapshot import Snapshot
-from levelhead_lab.paper.reproduce import train_missing
+from levelhead_lab.paper.train_groups import train_missing
 from levelhead_lab.runs.signals import interrupts_blocked
 from tools import layouts
 

@@ -1,16 +1,20 @@
 """The reproduction of Kim and Kim 2020: its tables and figures, with our numbers next to the published ones.
 
-- reproduce: train the networks that a table lacks
+- reproduce: what a table has, what it lacks, and its trainings
+- train_groups: train the networks that have no record
 - asked_rows: the rows of a table that a command was asked for
 - page: draw the figures and fill in the pages of the reproduction, `docs/reproduction*.md`
 - geometry: what imbalance does to a head and its features, as angles and lengths
 - tables: the published tables, from tables.toml
+- table_fields: what tables.toml holds, part by part
 - trainings: the trainings of each table
 - record: one trained network as a small JSON record; the two networks that come with the package
 - record_fields: what a record has, field by field
+- measured_fields: what the other files of results/ have
 - post_hoc: the adjustments of one trained network, for its record
 - cells: records to the cells of the tables
-- markdown: the tables as Markdown, and the places of a page that are filled
+- paper_tables: the tables of the paper as Markdown, ours beside the published numbers
+- markdown: a table as Markdown, and the places of a page that are filled
 - distances, headline: how far our rows are from the paper's, and the lines at the top of the page
 - row_texts, wvn_differs: what is said of the rows, and why WVN+RS differs
 - table2_readings: Table 2 by other readings of its source's recipe

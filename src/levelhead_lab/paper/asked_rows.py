@@ -1,9 +1,13 @@
-"""The rows that a command was asked for: ours with spread, the published number, the distance, where gamma is from."""
+"""The rows that a command was asked for: ours with spread, the published number, the distance, where gamma is from.
+
+`levelhead reproduce TABLE` ends with these: `rows_of` finds them among all records, `rows_text` lays them out for a
+terminal, `AskedRow.to_dict` is for `--json`. The page shows the same cells in another order (`paper_tables`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Any
+from typing import TypedDict
 
 from ..lab.choices import PaperTable
 from ..lab.cui2019 import CUI_METHODS
@@ -18,8 +22,22 @@ from .cells import (
     cell,
     companion_gamma,
 )
-from .tables import published_errors, readings, source_cells, tables
+from .table_fields import OwnTable
+from .tables import published_errors, readings, source_cells, tables, without_recipe
 from .trainings import Training
+
+
+class RowFacts(TypedDict):
+    """A row as `--json` prints it; errors in percent, distances in points."""
+
+    column: str
+    row: str
+    error: float  # mean over networks
+    spread: float | None  # standard deviation over networks; None of one
+    networks: int
+    published: float | None
+    distance: float | None
+    gamma: str | None
 
 
 @dataclass(frozen=True)
@@ -29,7 +47,7 @@ class AskedRow:
     column: str
     title: str
     ours: Cell
-    published: float | None
+    published: float | None  # None where the paper has no such row
     gamma: str  # and where it is from; empty for a network as trained
 
     @property
@@ -39,16 +57,23 @@ class AskedRow:
             return None
         return mean(self.ours.errors) - self.published
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> RowFacts:
+        """Return the row for `--json`."""
         errors = self.ours.errors
+        spread = None
+        if len(errors) > 1:
+            spread = round(stdev(errors), 2)
+        distance = self.distance
+        if distance is not None:
+            distance = round(distance, 2)
         return {
             "column": self.column,
             "row": self.title,
             "error": round(mean(errors), 2),
-            "spread": round(stdev(errors), 2) if len(errors) > 1 else None,
+            "spread": spread,
             "networks": len(errors),
             "published": self.published,
-            "distance": None if self.distance is None else round(self.distance, 2),
+            "distance": distance,
             "gamma": self.gamma or None,
         }
 
@@ -56,9 +81,17 @@ class AskedRow:
 def rows_of(
     table: PaperTable, records: Sequence[Record], wanted: Sequence[Training]
 ) -> list[AskedRow]:
-    """Return the rows of these trainings that have records: as trained and, where gamma is known, after RS."""
+    """Return the rows of these trainings that have records: as trained and, where gamma is known, after RS.
+
+    Args:
+        table: which decides the published numbers that they are compared with.
+        records: all there are.
+        wanted: the trainings that were asked for; several of one cell are one row.
+    """
     rows = []
-    for column, method in dict.fromkeys((one.column, one.spec.method) for one in wanted):
+    places = dict.fromkeys((training.column, training.spec.method) for training in wanted)
+    for column, method in places:
+        # Losses of Cui et al., which only their rows have, are in a table of their own.
         title = (CUI_METHODS.get(method) or METHODS[method]).title
         alone = _published(table, column, method)
         rows.append(AskedRow(column, title, cell(records, column, method), alone, ""))
@@ -84,7 +117,7 @@ def _published_oracle(column: str, method: str) -> float:
 def _gammas(
     table: PaperTable, records: Sequence[Record], column: str, method: str
 ) -> dict[str, str]:
-    """Return the sources of gamma to show, and what is said of each."""
+    """Return the sources of gamma to show, and what is said of each; none where RS would have no gamma in earnest."""
     sources = {}
     held = companion_gamma(records, column, method)
     if held is not None:
@@ -97,28 +130,32 @@ def _gammas(
 
 
 def _published(table: PaperTable, column: str, method: str) -> float | None:
-    """Return the published error beside which a row of a table stands; None if there is none."""
-    if table in ("table2", "table2-sources"):
+    """Return the published error beside which a row of a table stands; None if there is none.
+
+    Tables of ours have no published numbers. Each knows another way back to the table of the paper that has them.
+    """
+    # The columns of `table2-sources` stand in the order of those of Table 2.
+    if table == "table2" or table == "table2-sources":
         columns = tables()[table]["columns"]
         return _of_row("table2", method, tables()["table2"]["columns"][columns.index(column)])
     if table == "table2-readings":
-        of_table2 = column.rpartition("/")[2].replace("-sorted", "")
+        of_table2 = without_recipe(column).replace("-sorted", "")
         return _of_row("table2", method, of_table2)
     if table == "sources":
         for row in tables()["sources"]["rows"]:
-            for trained_on, trained, error in source_cells(row).values():
-                if (trained_on, trained) == (column, method):
-                    return error
+            for compared in source_cells(row).values():
+                if compared.place == (column, method):
+                    return compared.published
         return None
     if table == "readings":
-        of_table1 = column.rpartition("/")[2]
+        of_table1 = without_recipe(column)
         for reading in readings():
             if reading.place(of_table1) == (column, method):
                 return published_errors(reading.row)[of_table1]
     return _of_row("table1", method, column)
 
 
-def _of_row(table: str, method: str, column: str) -> float | None:
+def _of_row(table: OwnTable, method: str, column: str) -> float | None:
     """Return the error of the row that is this method, whatever the paper calls it."""
     for row in tables()[table]["rows"]:
         if row.get("is", row["method"]) == method:
@@ -127,7 +164,7 @@ def _of_row(table: str, method: str, column: str) -> float | None:
 
 
 def rows_text(rows: Sequence[AskedRow]) -> str:
-    """Return the rows as a table for people; nothing if there are none."""
+    """Return the rows as a table for people, in columns of a terminal; nothing if there are none."""
     if not rows:
         return ""
     lines = [("column", "row", "ours, %", "published", "distance", "gamma")]
@@ -139,12 +176,17 @@ def rows_text(rows: Sequence[AskedRow]) -> str:
         if row.distance is not None:
             distance = f"{row.distance:+.2f}"
         lines.append((row.column, row.title, row.ours.text, published, distance, row.gamma))
+    # Words start on the left, numbers end on the right; the last column may be as long as it is.
     widths = [max(len(line[i]) for line in lines) for i in range(5)]
     text = []
-    for line in lines:
-        first = "  ".join(f"{part:{width}}" for part, width in zip(line[:3], widths, strict=False))
-        last = "  ".join(
-            f"{part:>{width}}" for part, width in zip(line[3:5], widths[3:], strict=True)
+    for column, title, ours, published, distance, gamma in lines:
+        cells = (
+            f"{column:{widths[0]}}",
+            f"{title:{widths[1]}}",
+            f"{ours:{widths[2]}}",
+            f"{published:>{widths[3]}}",
+            f"{distance:>{widths[4]}}",
+            gamma,
         )
-        text.append(f"{first}  {last}  {line[5]}".rstrip())
+        text.append("  ".join(cells).rstrip())
     return "\n".join(text)

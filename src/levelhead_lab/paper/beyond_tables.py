@@ -1,9 +1,11 @@
-"""Tables that the paper lacks: other recipes, what others published, what was tried, heads fitted again."""
+"""Tables that the paper lacks: other recipes, what others published, what was tried, heads fitted again.
+
+`other_recipe_table` is read from records, like the tables of the paper, with the shift beside RS (`shift_cell`).
+`published_table` is from tables.toml. `heads_table` and `past_frontier_table` show files of results/ that no record
+holds. `beyond_texts` says in sentences what these tables show.
+"""
 
 from collections.abc import Sequence
-from typing import Any
-
-from levelhead.core.rules import Shift
 
 from ..methods import METHODS
 from .cells import (
@@ -19,36 +21,50 @@ from .cells import (
     value_at,
 )
 from .markdown import TableRow, markdown_table
+from .measured_fields import Heads, PastFrontierRun, Variant
 from .post_hoc import SHIFTS
-from .tables import DATA_TITLES, REPEATED, column_title, tables
-
-HELD_TITLE, TEST_TITLE = "held out", "from test images without labels"
+from .tables import DATA_TITLES, REPEATED, column_title, tables, without_recipe
 
 
 def other_recipe_table(
     records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED
 ) -> str:
-    """Return the networks of a recipe as trained, after RS and after the shift."""
+    """Return the networks of a recipe as trained, after RS and after the shift; nothing if none has a record.
+
+    Args:
+        records: all there are.
+        columns: those of the recipe, such as `strong/cifar10:100`.
+        methods: of which each has four rows.
+    """
     rows: list[TableRow] = []
     for method in methods:
         title = METHODS[method].title
         rows.append((title, [cell(records, column, method).text for column in columns]))
         scaled = [cell(records, column, method, HELD_OUT).text for column in columns]
-        rows.append((f"{title}+RS, {HELD_TITLE}", scaled))
-        for source, words in ((HELD_OUT, HELD_TITLE), (TEST_IMAGES, TEST_TITLE)):
+        rows.append((f"{title}+RS, held out", scaled))
+        for source, words in (
+            (HELD_OUT, "held out"),
+            (TEST_IMAGES, "from test images without labels"),
+        ):
             shifted = [shift_cell(records, column, method, source).text for column in columns]
             rows.append((f"{title}+shift, {words}", shifted))
     if not any(any(cells) for _, cells in rows):
         return ""
     head = []
     for column in columns:
-        data, ratio = column.rpartition("/")[2].split(":")
+        data, ratio = without_recipe(column).split(":")
         head.append(f"{DATA_TITLES[data]}, {ratio}")
     return markdown_table(["ratio", *head], rows)
 
 
 def shift_cell(records: Sequence[Record], column: str, method: str, source: str) -> Cell:
-    """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`."""
+    """Return the errors of a cell after the shift, in percent.
+
+    Args:
+        records: all there are.
+        column, method: of the cell.
+        source: where the strength is from: `HELD_OUT` (the hold-out of the companion), or a key of `EXACT`.
+    """
     shifts = []
     for run in full_runs(records, column, method):
         shift = run.get("shift")
@@ -67,45 +83,59 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
 
 def published_table() -> str:
     """Return what others published, with who, when and where, and what others got who ran it again."""
+    data_sets = ("cifar10", "cifar100")
     rows = []
-    for one in tables()["frontier"]["published"]:
-        errors = [str(one.get(data, "-")) for data in ("cifar10", "cifar100")]
-        by = f"[{one['by']}]({one['link']})"
-        rows.append((one["title"], [by, "ResNet-32", *errors, one.get("again", "")]))
-    other = tables()["frontier"]["pretrained"]
-    by = f"[{other['by']}]({other['link']})"
-    rows.append((other["title"], [by, other["backbone"], "-", str(other["cifar100"]), ""]))
-    data = [f"{DATA_TITLES[data]}, 100" for data in ("cifar10", "cifar100")]
-    return markdown_table(["published", "by", "network", *data, "run again"], rows)
+    for published in tables()["frontier"]["published"]:
+        errors = [str(published.get(data, "-")) for data in data_sets]
+        by = f"[{published['by']}]({published['link']})"
+        cells = [by, "ResNet-32", *errors, published.get("again", "")]
+        rows.append((published["title"], cells))
+    # A network that has seen millions of other images: the last row, so that nobody takes it for a rival.
+    pretrained = tables()["frontier"]["pretrained"]
+    by = f"[{pretrained['by']}]({pretrained['link']})"
+    cells = [by, pretrained["backbone"], "-", str(pretrained["cifar100"]), ""]
+    rows.append((pretrained["title"], cells))
+    titles = [f"{DATA_TITLES[data]}, 100" for data in data_sets]
+    return markdown_table(["published", "by", "network", *titles, "run again"], rows)
 
 
-def heads_table(heads: dict[str, Any]) -> str:
+# What the table of fitted heads calls each fit, by its key in heads.json.
+FIT_TITLES = {
+    "alone": "alone",
+    "RS": f"RS, {HELD_OUT}",
+    "nearest class mean": "nearest class mean",
+    "new head": "new head (as cRT)",
+    "scales": "a scale per class (as LWS)",
+    "scales and offsets": "scale and offset (as MARC)",
+    "shift": "shift, held out",
+    "offsets": "offsets, held out",
+    "vector": "vector scaling, held out",
+}
+
+
+def heads_table(heads: Heads) -> str:
     """Return the test errors of the stored networks with heads fitted again on their training features.
 
-    Those of companion runs, whose hold-out fits more rules, come after them.
+    Those of companion runs, whose hold-out fits more rules, come after them; the stored networks have no hold-out, and
+    their cells of these rules stay empty.
     """
-    titles = {
-        "alone": "alone",
-        "RS": f"RS, {HELD_OUT}",
-        "nearest class mean": "nearest class mean",
-        "new head": "new head (as cRT)",
-        "scales": "a scale per class (as LWS)",
-        "scales and offsets": "scale and offset (as MARC)",
-        "shift": "shift, held out",
-        "offsets": "offsets, held out",
-        "vector": "vector scaling, held out",
-    }
-    networks = [
-        (f"{column_title(heads['column'])}, {METHODS[method].title}", network["errors"])
-        for method, network in heads["networks"].items()
-    ]
-    for one in heads.get("companions", []):
-        title = f"{column_title(one['column'])}, {METHODS[one['method']].title}, a tenth held out"
-        networks.append((title, one["errors"]))
+    networks = []
+    for method, network in heads["networks"].items():
+        title = f"{column_title(heads['column'])}, {METHODS[method].title}"
+        networks.append((title, network["errors"]))
+    for held in heads.get("companions", []):
+        title = f"{column_title(held['column'])}, {METHODS[held['method']].title}, a tenth held out"
+        networks.append((title, held["errors"]))
     rows = []
     for title, errors in networks:
-        rows.append((title, [f"{errors[key]:.2f}" if key in errors else "" for key in titles]))
-    return markdown_table(["error, %", *titles.values()], rows)
+        cells = []
+        for key in FIT_TITLES:
+            text = ""
+            if key in errors:
+                text = f"{errors[key]:.2f}"
+            cells.append(text)
+        rows.append((title, cells))
+    return markdown_table(["error, %", *FIT_TITLES.values()], rows)
 
 
 # Of a network: its weights, its batch statistics, views per test image.
@@ -120,7 +150,8 @@ VARIANTS: dict[str, tuple[str, str, int]] = {
 }
 
 
-def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
+def past_frontier_table(runs: Sequence[PastFrontierRun]) -> str:
+    """Return a column for each network: its error alone, then that of each of `VARIANTS` after the shift."""
     alone = [f"{100 * variant_of(run, 'as trained')['error']:.2f}" for run in runs]
     rows: list[TableRow] = [("alone", alone)]
     for title in VARIANTS:
@@ -133,15 +164,16 @@ def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
     return markdown_table(["", *head], rows)
 
 
-def shifted_error(run: dict[str, Any], title: str) -> float:
+def shifted_error(run: PastFrontierRun, title: str) -> float:
     """Return the error of a variant after the shift, its strength from the test images without labels, in percent."""
-    return 100 * variant_of(run, title)[Shift.name]["match_prior"]["error"]
+    return 100 * variant_of(run, title)["shift"]["match_prior"]["error"]
 
 
-def variant_of(run: dict[str, Any], title: str) -> dict[str, Any]:
-    weights, statistics, views = VARIANTS[title]
-    wanted = (weights, statistics, views)
-    (found,) = [
-        row for row in run["tried"] if (row["weights"], row["statistics"], row["views"]) == wanted
+def variant_of(run: PastFrontierRun, title: str) -> Variant:
+    """Return what was measured of one of `VARIANTS`; every run has each of them once."""
+    (variant,) = [
+        tried
+        for tried in run["tried"]
+        if (tried["weights"], tried["statistics"], tried["views"]) == VARIANTS[title]
     ]
-    return found
+    return variant

@@ -1,9 +1,14 @@
-"""What is said beyond the paper, from records: other recipes, rules chosen on the hold-out, heads fitted again."""
+"""What is said beyond the paper, from records: other recipes, rules chosen on the hold-out, heads fitted again.
+
+Each function writes the sentences of one place of the page `reproduction-beyond.md`. Every number in them is computed
+from the records or files that it is given, and so is every word that depends on one ("ahead", "3 networks"): a new
+record changes the page, and no sentence has to be mended by hand. Where the records for a sentence are missing, it is
+left out, or `NO_NETWORK` stands in its place.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
 from statistics import mean
-from typing import Any
 
 from ..methods import METHODS
 from .beyond_tables import shift_cell, shifted_error, variant_of
@@ -17,35 +22,47 @@ from .cells import (
     companion,
     full_runs,
 )
+from .measured_fields import Heads, PastFrontierRun, RefittedCompanion
 from .row_texts import NO_NETWORK
-from .tables import DATA_TITLES, REPEATED, column_title, column_words, repeated_methods, tables
+from .tables import (
+    DATA_TITLES,
+    REPEATED,
+    column_title,
+    column_words,
+    repeated_methods,
+    tables,
+    without_recipe,
+)
 from .words import in_a_row, signed
 
 DATA = ("cifar10", "cifar100")
+FRONTIER_DECAY = 5e-4  # the weight decay of the recipe `frontier`; others were tried
 
 
 def strong_text(records: Sequence[Record]) -> str:
     """Say what the recipe `strong` gives with RS, with WVN, and what the hold-out's gamma costs."""
-    known = tables()["strong"]["best_known"]
-    column = known["column"]
-    papers = column.rpartition("/")[2]  # the same column by the paper's recipe
+    best_known = tables()["strong"]["best_known"]
+    column = best_known["column"]
     plain = cell(records, column, "baseline").text
     scaled = cell(records, column, "baseline", HELD_OUT).text
     if not plain or not scaled:
         return NO_NETWORK
-    first = cell(records, papers, "baseline").text
-    first_scaled = cell(records, papers, "baseline", HELD_OUT).text
+    by_papers_recipe = without_recipe(column)
+    papers_plain = cell(records, by_papers_recipe, "baseline").text
+    papers_scaled = cell(records, by_papers_recipe, "baseline", HELD_OUT).text
     lines = [
         f"- **On {column_words(column)}** the plain network has an error of {plain}, and {scaled} with "
-        f"RS and the hold-out's gamma ({first} and {first_scaled} under the paper's recipe). The lowest "
+        f"RS and the hold-out's gamma ({papers_plain} and {papers_scaled} under the paper's recipe). The lowest "
         "published error of an adjustment after training that we know of there is "
-        f"{known['error']:.2f} ([{known['by']}]({known['link']}))."
+        f"{best_known['error']:.2f} ([{best_known['by']}]({best_known['link']}))."
     ]
     return "\n".join([*lines, *_wvn_under_strong(records), *_cost_of_the_hold_out(records)])
 
 
 def _wvn_under_strong(records: Sequence[Record]) -> list[str]:
-    ahead, behind = [], []
+    """Say in how many columns WVN is ahead of the plain network, both after RS, and by how much."""
+    ahead = []
+    behind = []
     for column in tables()["strong"]["columns"]:
         wvn = _error(records, column, "wvn", HELD_OUT)
         plain = _error(records, column, "baseline", HELD_OUT)
@@ -66,8 +83,11 @@ def _wvn_under_strong(records: Sequence[Record]) -> list[str]:
 
 
 def _cost_of_the_hold_out(records: Sequence[Record]) -> list[str]:
-    """Say how far the error at the hold-out's gamma is from the lowest on test, at most."""
-    costs: dict[str, float] = {}
+    """Say how far the error at the hold-out's gamma is from the lowest on test, at most.
+
+    The dearest column is named by itself, so that it does not stand for the others; that takes two columns.
+    """
+    costs: dict[str, float] = {}  # by column, the larger of those of all methods
     for column in tables()["strong"]["columns"]:
         for method in REPEATED:
             held = _error(records, column, method, HELD_OUT)
@@ -87,7 +107,8 @@ def _cost_of_the_hold_out(records: Sequence[Record]) -> list[str]:
 def frontier_text(records: Sequence[Record]) -> str:
     """Say what one number after plain training gives under the recipe `frontier`, beside losses for imbalance."""
     columns = [f"frontier/{data}:100" for data in DATA]
-    taken, ahead = [], []
+    taken = []  # from which error to which, in words
+    differences = []  # of RS from the shift, in points
     for column in columns:
         plain = _error(records, column, "baseline")
         scaled = _error(records, column, "baseline", HELD_OUT)
@@ -95,12 +116,13 @@ def frontier_text(records: Sequence[Record]) -> str:
         if plain is None or scaled is None or shifted is None:
             return NO_NETWORK
         taken.append(f"from {plain:.2f} to {shifted:.2f} on {column_words(column)}")
-        ahead.append(scaled - shifted)
+        differences.append(scaled - shifted)
     lines = [
         "- **Plain cross entropy, then one number.** With the strength of the hold-out, the shift "
         f"takes the plain network {in_a_row(taken)}.",
-        f"- **RS minus the shift**, both with the hold-out's strength: {signed(ahead)} points.",
+        f"- **RS minus the shift**, both with the hold-out's strength: {signed(differences)} points.",
     ]
+    # A loss for imbalance stands here only if both columns have it.
     others = []
     for method in repeated_methods("frontier"):
         if method in REPEATED:
@@ -117,8 +139,12 @@ def frontier_text(records: Sequence[Record]) -> str:
 
 
 def _chosen_rules(records: Sequence[Record]) -> list[str]:
-    """Say which of several rules the hold-out chose, where records have such a choice."""
-    held = []
+    """Say which of several rules the hold-out chose, where records have such a choice.
+
+    Records of today have none, since offsets alone are level with a choice among rules; half of the companions are
+    from before.
+    """
+    choices_of_runs = []
     for column in tables()["frontier"]["columns"]:
         for method in repeated_methods("frontier"):
             run = companion(records, column, method)
@@ -126,41 +152,41 @@ def _chosen_rules(records: Sequence[Record]) -> list[str]:
                 continue
             choices = choices_on_hold_out(run)
             if "auto" in choices:
-                held.append(choices)
-    if not held:
+                choices_of_runs.append((choices, choices["auto"]))
+    if not choices_of_runs:
         return []
     titles = {"rescale": "RS", "shift": "the shift", "vector": "vector scaling"}
-    rules = Counter(one["auto"]["rule"] for one in held)
+    rules = Counter(auto["rule"] for _, auto in choices_of_runs)
     chosen = in_a_row([f"{titles.get(rule, rule)} {n} times" for rule, n in rules.most_common()])
-    gains = {}
-    for rule in ("rescale", "shift"):
-        gains[rule] = 100 * mean(one[rule]["error"] - one["auto"]["error"] for one in held)
+    gain_on_rescale = 100 * mean(
+        choices["rescale"]["error"] - auto["error"] for choices, auto in choices_of_runs
+    )
+    gain_on_shift = 100 * mean(
+        choices["shift"]["error"] - auto["error"] for choices, auto in choices_of_runs
+    )
     return [
-        f"- **A choice among rules, made on the hold-out**: of {len(held)} companion runs "
-        f"{chosen}. On their networks it is {gains['rescale']:+.1f} points better on average than "
-        f"RS always, and {gains['shift']:+.1f} than the shift always."
+        f"- **A choice among rules, made on the hold-out**: of {len(choices_of_runs)} companion runs "
+        f"{chosen}. On their networks it is {gain_on_rescale:+.1f} points better on average than "
+        f"RS always, and {gain_on_shift:+.1f} than the shift always."
     ]
 
 
-def past_frontier_text(runs: Sequence[dict[str, Any]]) -> str:
+def past_frontier_text(runs: Sequence[PastFrontierRun]) -> str:
     """Say what averaging and mirroring give, of plain networks with the recipe's own weight decay."""
     plain = {}
-    for data in DATA:
-        (plain[data],) = [
-            run
-            for run in runs
-            if (run["data"], run["method"], run["weight_decay"]) == (data, "baseline", 5e-4)
-        ]
+    for run in runs:
+        if run["method"] == "baseline" and run["weight_decay"] == FRONTIER_DECAY:
+            plain[run["data"]] = run
     parts = []
-    for data, run in plain.items():
-        first = shifted_error(run, "as trained")
-        second = shifted_error(run, "averaged over the last quarter")
-        third = shifted_error(run, "last quarter, mirrored")
+    for data in DATA:
+        as_trained = shifted_error(plain[data], "as trained")
+        averaged = shifted_error(plain[data], "averaged over the last quarter")
+        mirrored = shifted_error(plain[data], "last quarter, mirrored")
         parts.append(
-            f"on {DATA_TITLES[data]} from {first:.2f} to {second:.2f}, and to {third:.2f} with a "
+            f"on {DATA_TITLES[data]} from {as_trained:.2f} to {averaged:.2f}, and to {mirrored:.2f} with a "
             "second look at each test image, mirrored, at twice the time"
         )
-    alone = [100 * variant_of(run, "as trained")["error"] for run in plain.values()]
+    alone = [100 * variant_of(plain[data], "as trained")["error"] for data in DATA]
     return (
         "Weights averaged over the last quarter of the epochs take the plain network, adjusted, "
         f"{'; '.join(parts)} (alone: {alone[0]:.2f} and {alone[1]:.2f}). These strengths come from "
@@ -189,8 +215,9 @@ def frontier_long_text(records: Sequence[Record]) -> str:
     )
 
 
-def heads_text(heads: dict[str, Any]) -> str:
+def heads_text(heads: Heads) -> str:
     """Say how heads fitted again compare with RS, and what was not stored."""
+    # Without those of a hold-out: they are compared with RS in `_companions_text`.
     fitted = ("nearest class mean", "new head", "scales", "scales and offsets")
     parts = []
     for method, network in heads["networks"].items():
@@ -200,8 +227,10 @@ def heads_text(heads: dict[str, Any]) -> str:
             f"{network['errors']['RS']:.2f}"
         )
     rows = [network["errors"] for network in heads["networks"].values()]
-    rows += [one["errors"] for one in heads.get("companions", [])]
-    behind = sum(errors[key] > errors["RS"] for errors in rows for key in fitted)
+    rows += [held["errors"] for held in heads.get("companions", [])]
+    behind = 0  # fits that RS is ahead of
+    for errors in rows:
+        behind += sum(errors[key] > errors["RS"] for key in fitted)
     return (
         f"Fitted again on the same training features, heads have {'; '.join(parts)}. Of all fits in the "
         f"table, RS with one number from a hold-out is ahead of {behind} of {len(fitted) * len(rows)}: on "
@@ -213,9 +242,12 @@ def heads_text(heads: dict[str, Any]) -> str:
     )
 
 
-def _companions_text(companions: Sequence[dict[str, Any]]) -> str:
-    """Say what a hold-out gives on companion runs, and what cRT gives when it is trained."""
-    by_method = {one["method"]: one["errors"] for one in companions}
+def _companions_text(companions: Sequence[RefittedCompanion]) -> str:
+    """Say what a hold-out gives on companion runs, and what cRT gives when it is trained.
+
+    The plain network and cRT are needed, of one column; without both, what is missing is said instead.
+    """
+    by_method = {held["method"]: held["errors"] for held in companions}
     if not {"baseline", "crt"} <= by_method.keys():
         return (
             "Only the networks of one column are stored, without a hold-out: other columns, vector "
@@ -233,7 +265,7 @@ def _companions_text(companions: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def unlabelled_text(heads: dict[str, Any]) -> str:
+def unlabelled_text(heads: Heads) -> str:
     """Say what it costs to choose on one half of the test images and to judge on the other."""
     titles = {"rescale": "RS", "shift": "the shift"}
     parts = []
@@ -253,10 +285,8 @@ def unlabelled_text(heads: dict[str, Any]) -> str:
 def _error(
     records: Sequence[Record], column: str, method: str, reading: str = LAST_EPOCH
 ) -> float | None:
-    errors = cell(records, column, method, reading).errors
-    return mean(errors) if errors else None
+    return cell(records, column, method, reading).mean_error
 
 
 def _shifted(records: Sequence[Record], column: str, method: str, source: str) -> float | None:
-    errors = shift_cell(records, column, method, source).errors
-    return mean(errors) if errors else None
+    return shift_cell(records, column, method, source).mean_error

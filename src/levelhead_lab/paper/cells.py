@@ -4,13 +4,17 @@ A table asks `cell` for a column, a method and a *reading*: which of the errors 
 after the last epoch, at the best epoch, of the oracle head, or after RS with gamma from one of the sources in `GAMMAS`.
 The records behind a cell are those of `full_runs`, one for each seed. Where gamma is chosen on a hold-out, it comes
 from another network, the `companion` of the cell: trained without the images that choose.
+
+The road: `load_records` reads and checks every file of a folder, once for a command. From then on a list of records
+is handed to whoever makes a table, a sentence, a claim or a figure, and each picks its own by `cell`, `full_runs` and
+`companion`. Records have shares; a `Cell` has percent, as tables do.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -18,7 +22,7 @@ from levelhead.support.errors import LevelheadError
 from levelhead.support.text import parse_json
 from levelhead.support.text import read as read_text
 
-from .record_fields import Record
+from .record_fields import BothErrors, HoldOutChoices, Record
 from .tables import SAME_WHEN_BALANCED, official_sha256, tables
 
 # What the tables, claims and figures read of every record: without one of these it is refused.
@@ -52,6 +56,13 @@ class Cell:
             spread = f" ± {stdev(self.errors):.2f}"
         return f"{mean(self.errors):.2f}{spread}"
 
+    @property
+    def mean_error(self) -> float | None:
+        """The mean; None without a run."""
+        if self.errors:
+            return mean(self.errors)
+        return None
+
     def against(self, published: float) -> str:
         """Return the text with the published error behind it, in italics."""
         if self.errors:
@@ -60,7 +71,12 @@ class Cell:
 
 
 def load_records(results: str | Path) -> list[Record]:
-    """Read every record in a folder; refuse what is no record, two of one network, or one of other data."""
+    """Read every record in a folder, in the order of the file names.
+
+    Raises:
+        LevelheadError: if a file is no record or lacks a key of `RECORD_KEYS`, if two files are of one network (then a
+            cell would count it twice), or if a network was trained on other data than the official ones.
+    """
     networks: dict[tuple[str, str, int, float], Path] = {}
     records = []
     for path in sorted(Path(results).glob("*.json")):
@@ -78,6 +94,7 @@ def load_records(results: str | Path) -> list[Record]:
 
 
 def _read_record(path: Path) -> Record:
+    """Read one file; raise LevelheadError, with what to do, if it is no record."""
     try:
         record = parse_json(read_text(path))
     except ValueError as error:
@@ -91,13 +108,17 @@ def _read_record(path: Path) -> Record:
 
 
 def _check_data(path: Path, record: Record) -> None:
-    """Raise LevelheadError if a network was trained or tested on other images or labels than the official ones."""
+    """Raise LevelheadError if a network was trained or tested on other images or labels than the official ones.
+
+    Files with the right names and the wrong content are easy to come by (a mirror, a part of the set), and their errors
+    would stand in a table as if they were comparable.
+    """
     official = official_sha256(record["column"], record["hold_out"])
     trained_on = record.get("data_sha256")
-    if (
-        not trained_on or not official
-    ):  # an older record has no digests, and not every column is known
+    # An older record has no digests, and not every column is known.
+    if not trained_on or not official:
         return
+    # Over the splits of both, so that one that only one of them has is a difference too.
     for split in {**official, **trained_on}:
         if trained_on.get(split) != official.get(split):
             raise LevelheadError(
@@ -117,7 +138,11 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
 
 
 def value_at(curve: Sequence[float], gamma: float, grid: np.ndarray = GRID) -> float:
-    """Return the value at the point of the grid that is nearest to gamma; a curve may end before its grid does."""
+    """Return the value at the point of the grid that is nearest to gamma; a curve may end before its grid does.
+
+    >>> value_at([0.3, 0.2, 0.25], 0.012)
+    0.2
+    """
     return curve[int(np.abs(grid[: len(curve)] - gamma).argmin())]
 
 
@@ -138,12 +163,19 @@ GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
     BEST_ON_TEST: lambda _, record: record["best_on_test"]["gamma"],
     PAPER_GAMMA: lambda _, record: tables()["table2"]["gamma"],
 }
-# Sources for which a record has the exact error, and its key there.
-EXACT = {TEST_IMAGES: "match_prior", BEST_ON_TEST: "best_on_test"}
+# Sources for which a record has the exact error, and not only the nearest point of a curve: its key there.
+EXACT: dict[str, Literal["match_prior", "best_on_test"]] = {
+    TEST_IMAGES: "match_prior",
+    BEST_ON_TEST: "best_on_test",
+}
 
 
 def _best_epoch_error(record: Record) -> float | None:
-    """Return the lowest test error of any epoch; the last one is measured again, in full precision."""
+    """Return the lowest test error of any epoch; None if none was measured before the last.
+
+    While training, errors are measured in half precision; the last epoch is measured again in full precision, and that
+    may come out lower than the best of the others.
+    """
     if record["best_epoch"] is None:
         return None
     return min(record["best_epoch"]["error"], record["error"])
@@ -167,7 +199,10 @@ READINGS: dict[str, Callable[[Record], float | None]] = {
 
 
 def full_runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
-    """Return the runs of a cell that were trained on the whole training set, ordered by seed."""
+    """Return the runs of a cell that were trained on the whole training set, ordered by seed.
+
+    In a balanced column that may be the runs of another method, which it equals there (`SAME_WHEN_BALANCED`).
+    """
     trained = method
     if column.endswith(":1"):
         trained = SAME_WHEN_BALANCED.get(method, method)
@@ -180,7 +215,16 @@ def full_runs(records: Sequence[Record], column: str, method: str) -> list[Recor
 
 
 def cell(records: Sequence[Record], column: str, method: str, reading: str = LAST_EPOCH) -> Cell:
-    """Return a cell by one reading: a key of `READINGS` or, after RS, a source of gamma."""
+    """Return the errors of one cell, in percent.
+
+    Args:
+        records: all there are: a gamma may come from another record than the error.
+        column, method: of the table; the method without `+rs`, since RS trains nothing.
+        reading: a key of `READINGS` or, after RS, a source of gamma: a key of `GAMMAS`.
+
+    Returns:
+        A `Cell` with an error for each seed that has a record and, after RS, a gamma.
+    """
     errors = []
     for record in full_runs(records, column, method):
         if reading in READINGS:
@@ -195,7 +239,10 @@ def cell(records: Sequence[Record], column: str, method: str, reading: str = LAS
 def top5_cell(
     records: Sequence[Record], column: str, method: str, source: str | None = None
 ) -> Cell:
-    """Return the top-5 errors of a cell as trained or, after RS, with gamma from a source."""
+    """Return the top-5 errors of a cell as trained or, after RS, with gamma from a source.
+
+    Records have them on Tiny ImageNet alone, and on the grid alone: no source has an exact one.
+    """
     errors = []
     for record in full_runs(records, column, method):
         gamma = 0.0
@@ -214,15 +261,30 @@ def companion(records: Sequence[Record], column: str, method: str) -> Record | N
     return None
 
 
-def choices_on_hold_out(record: Record) -> dict[str, Any]:
+def choices_on_hold_out(record: Record) -> HoldOutChoices:
     """Return what the hold-out of a companion chose, by rule: see `post_hoc.chosen_on_hold_out`."""
     choices = record["held_out"]
     assert choices is not None  # `companion` returns no other record
     return choices
 
 
+def errors_on_hold_out(record: Record) -> dict[str, BothErrors]:
+    """Return the test errors of a companion by each rule that every such record has, chosen on its hold-out."""
+    choices = choices_on_hold_out(record)
+    return {
+        "rescale": choices["rescale"],
+        "tau": choices["tau"],
+        "shift": choices["shift"],
+        "rescale-then-shift": choices["rescale-then-shift"],
+    }
+
+
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:
-    """Return which part of the way to the oracle head an adjustment goes; None where there is no way to go."""
+    """Return which part of the way to the oracle head an adjustment goes; None where there is no way to go.
+
+    >>> share_of_gap(before=30.0, after=22.0, oracle=20.0)
+    0.8
+    """
     if before <= oracle:
         return None
     return (before - after) / (before - oracle)

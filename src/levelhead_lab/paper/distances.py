@@ -1,9 +1,16 @@
-"""How far our rows are from the published ones, column by column, and the headline that follows from it."""
+"""How far our rows are from the published ones, column by column.
+
+A `Distance` is a row of ours minus a published row, in points of error, in every column that has records. The functions
+differ in where the two come from: `distance_of` a row of Table 1 by our recipe, `reading_distance` another reading of
+it, `source_distance` a copied row by the recipe of its source, `table2_distances` those of Table 2. `distances_table`
+and `sources_table` are the tables of the page; `headline` and `row_texts` say the same in sentences.
+
+Balanced columns are left out: there RS is the identity, and a row that is near the paper's would say nothing of RS.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 from .cells import (
     BEST_EPOCH,
@@ -16,10 +23,12 @@ from .cells import (
     Record,
     cell,
 )
-from .markdown import TableRow, markdown_table, profile_title
+from .markdown import TableRow, markdown_table
+from .table_fields import SourceRow
 from .tables import (
     Reading,
     column_title,
+    profile_title,
     published_errors,
     reading_below,
     source_cells,
@@ -35,14 +44,17 @@ class Distance:
     """A row of ours minus the published row: points of error by column, of the columns that have records."""
 
     title: str
-    points: dict[str, float]
+    points: dict[str, float]  # above 0 where ours is worse
 
     def near(self, within: float = NEAR) -> str:
         """Say in how many of its columns the row is that close."""
         return f"{self.close(within)} of {len(self.points)}"
 
     def close(self, within: float = NEAR) -> int:
-        """Return in how many columns the row is within so many points of the published one, by two decimals."""
+        """Return in how many columns the row is within so many points of the published one.
+
+        Distances count with two decimals, as published errors have them: 1.004 is within a point.
+        """
         return sum(round(abs(off), 2) <= within for off in self.points.values())
 
     @property
@@ -54,7 +66,15 @@ class Distance:
 def distance_of(
     records: Sequence[Record], title: str, method: str, published: str, reading: str = LAST_EPOCH
 ) -> Distance:
-    """Return how far a method's errors are from a published row of Table 1, in its imbalanced columns."""
+    """Return how far a method's errors are from a published row of Table 1, in its imbalanced columns.
+
+    Args:
+        records: all there are.
+        title: of the distance.
+        method: whose networks are ours; without `+rs`.
+        published: the method of the published row, with `+rs` if it is one after RS.
+        reading: of our cells, as in `cells.cell`.
+    """
     theirs = published_errors(published)
     points = {}
     for column in table1_columns(imbalanced=True):
@@ -70,10 +90,19 @@ def reading_distance(
     epoch: str = LAST_EPOCH,
     columns: Sequence[str] | None = None,
 ) -> Distance:
-    """Return how far a reading of a row is from the published row, in all of its columns or in these."""
+    """Return how far a reading of a row is from the published row.
+
+    Args:
+        records: all there are.
+        reading: of a row that the paper leaves open.
+        epoch: `LAST_EPOCH` or `BEST_EPOCH`; the paper does not say which its table shows.
+        columns: of Table 1; all in which the reading is trained if None.
+    """
+    if columns is None:
+        columns = reading.columns
     theirs = published_errors(reading.row)
     points = {}
-    for column in reading.columns if columns is None else columns:
+    for column in columns:
         ours = cell(records, *reading.place(column), epoch).errors
         if ours:
             points[column] = mean(ours) - theirs[column]
@@ -81,30 +110,35 @@ def reading_distance(
 
 
 def own_distances(records: Sequence[Record]) -> list[Distance]:
-    """Return the distance of every row of Table 1 that the authors trained themselves, by each reading."""
-    found = []
+    """Return the distance of every row of Table 1 that the authors trained themselves, by each reading.
+
+    Rows after RS have one for each source of gamma, since the paper does not state its own. A row without a record is
+    left out.
+    """
+    distances = []
     for row in tables()["table1"]["rows"]:
-        method, title = row["method"], row["title"]
+        method = row["method"]
+        title = row["title"]
         if "copied" in row:
             continue
         if method.endswith("+rs"):
             trained = method.removesuffix("+rs")
             for source in (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, BEST_ON_TEST):
                 by_source = f"{title}, {source}"
-                found.append(distance_of(records, by_source, trained, method, source))
+                distances.append(distance_of(records, by_source, trained, method, source))
             continue
-        found.append(distance_of(records, title, method, method))
+        distances.append(distance_of(records, title, method, method))
         reading = reading_below(method)
         if reading is not None:
-            found.append(reading_distance(records, reading))
-    return [distance for distance in found if distance.points]
+            distances.append(reading_distance(records, reading))
+    return [distance for distance in distances if distance.points]
 
 
 def table2_distances(records: Sequence[Record]) -> list[Distance]:
-    """Return the distances of Table 2's rows, top-1, by our recipe and by that of Cao et al."""
+    """Return the distances of Table 2's rows, top-1, by our recipe and by that of Cao et al.; after RS at gamma 0.1."""
     columns = tables()["table2"]["columns"]
     by_source = tables()["table2-sources"]["columns"]
-    found = []
+    distances = []
     for row in tables()["table2"]["rows"]:
         method = row["method"].removesuffix("+rs")
         reading = PAPER_GAMMA
@@ -117,36 +151,39 @@ def table2_distances(records: Sequence[Record]) -> list[Distance]:
                 ours = cell(records, trained_column, method, reading).errors
                 if ours:
                     points[column] = mean(ours) - theirs[column]
-            found.append(Distance(f"{row['title']}, {recipe}", points))
-    return [distance for distance in found if distance.points]
+            distances.append(Distance(f"{row['title']}, {recipe}", points))
+    return [distance for distance in distances if distance.points]
 
 
 def source_distance(
     records: Sequence[Record],
-    row: dict[str, Any],
+    row: SourceRow,
     reading: str = LAST_EPOCH,
     *,
     our_recipe: bool = False,
 ) -> Distance:
-    """Return how far a row of `sources` is from its published row, by its own recipe or by ours."""
-    (same,) = [
-        one.get("is", one["method"])
-        for one in tables()["table1"]["rows"]
-        if one["method"] == row["beside"]
-    ]
+    """Return how far a row of `sources` is from its published row.
+
+    Args:
+        records: all there are.
+        row: of `sources` in tables.toml.
+        reading: of our cells, as in `cells.cell`.
+        our_recipe: compare what our recipe gives in the same columns, to see what the recipe of the source is worth.
+    """
+    (beside,) = [other for other in tables()["table1"]["rows"] if other["method"] == row["beside"]]
     points = {}
-    for column, (trained_on, method, theirs) in source_cells(row).items():
+    for column, compared in source_cells(row).items():
+        place = compared.place
         if our_recipe:
-            place = (column, same)
-        else:
-            place = (trained_on, method)
+            place = (column, beside.get("is", beside["method"]))
         ours = cell(records, *place, reading).errors
         if ours:
-            points[column] = mean(ours) - theirs
+            points[column] = mean(ours) - compared.published
     return Distance(row["title"], points)
 
 
 def distances_table(records: Sequence[Record]) -> str:
+    """Return the distances of Tables 1 and 2, two tables: columns within a point, the mean, and the farthest column."""
     rows = [_distance_row(distance, column_title) for distance in own_distances(records)]
     table1 = markdown_table(["Table 1", "within 1 point", "mean", "farthest"], rows)
     rows = [_distance_row(distance, profile_title) for distance in table2_distances(records)]
@@ -155,13 +192,17 @@ def distances_table(records: Sequence[Record]) -> str:
 
 
 def _distance_row(distance: Distance, title: Callable[[str], str]) -> TableRow:
-    off = distance.points
-    farthest = f"{off[distance.farthest]:+.2f} ({title(distance.farthest)})"
-    return (distance.title, [distance.near(), f"{mean(off.values()):+.2f}", farthest])
+    """Return a row of `distances_table`; `title` says what a column is called."""
+    points = distance.points
+    farthest = f"{points[distance.farthest]:+.2f} ({title(distance.farthest)})"
+    return (distance.title, [distance.near(), f"{mean(points.values()):+.2f}", farthest])
 
 
 def sources_table(records: Sequence[Record]) -> str:
-    """Return in how many columns each copied row is near its published number, by its own recipe and by ours."""
+    """Return in how many columns each copied row is near its published number, by its own recipe and by ours.
+
+    What is near is said by the row: a control, which has to be met before the others count, is held to less.
+    """
     rows = []
     for row in tables()["sources"]["rows"]:
         last = source_distance(records, row)

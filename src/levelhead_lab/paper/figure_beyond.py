@@ -1,12 +1,16 @@
-"""Figures that the paper lacks: the recipe `frontier` at a glance, and the rules epoch by epoch."""
+"""Figures that the paper lacks: the recipe `frontier` at a glance, and the rules epoch by epoch.
 
-from collections.abc import Callable, Sequence
+`draw_frontier` is drawn from records, `draw_epochs` from results/epochs.json. Both raise `MissingSource` if there is
+nothing to draw; `page.write_figures` then says so in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-
-from levelhead.core.rules import Shift
 
 from ..methods import METHODS
 from .beyond_tables import shift_cell
@@ -23,48 +27,45 @@ from .figure_style import (
     set_legend,
     set_title,
 )
+from .measured_fields import EpochErrors, EpochsRun
 from .post_hoc import RESCALE_STRENGTHS
-from .tables import DATA_TITLES, tables
+from .tables import DATA_TITLES, published_errors, repeated_methods, tables
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 METHOD_COLORS = {"baseline": BASELINE, "wvn": WVN, "balanced-softmax": GREEN, "ldam-drw": "#CC79A7"}
 
 
+SPACING = (
+    0.19  # between the methods of a group, in units of the x axis, on which groups are 1 apart
+)
+
+
 def draw_frontier(records: Sequence[Record]) -> Drawn:
     """Draw a group of methods at each ratio: as trained, after RS, and after the shift, one above the other."""
-    table = tables()["frontier"]
-    methods = table["methods"]
+    methods = repeated_methods("frontier")
     networks_drawn = 0
     figure, axes = panels(2, height=3.4)
     for panel, data in zip(axes[0], ("cifar10", "cifar100"), strict=True):
-        columns = [column for column in table["columns"] if f"/{data}:" in column]
+        columns = [c for c in tables()["frontier"]["columns"] if f"/{data}:" in c]
         for group, column in enumerate(columns):
             for place, method in enumerate(methods):
-                alone = cell(records, column, method).errors
-                rs = cell(records, column, method, HELD_OUT).errors
-                shift = shift_cell(records, column, method, HELD_OUT).errors
-                if not (alone and rs and shift):
-                    continue
-                networks_drawn += len(alone)
-                x = group + 0.19 * (place - (len(methods) - 1) / 2)
-                color = METHOD_COLORS[method]
-                panel.plot([x, x], [mean(alone), mean(shift)], color=color, lw=1, zorder=1)
-                panel.plot(x, mean(alone), "o", ms=6, mfc="white", mec=color, mew=1.4)
-                panel.plot(x, mean(rs), "_", ms=9, mew=1.8, color=color)
-                panel.plot(x, mean(shift), "o", ms=6, color=color)
-        # What others published is at the first ratio, 100.
-        published = [(row[data], row["title"]) for row in table["published"] if data in row]
-        lowest, title = min(published)
-        panel.plot([-0.42, 0.42], [lowest, lowest], "--", color=GRAY, lw=1)
-        panel.annotate(title, (0.44, lowest), color=GRAY, fontsize=8, va="center")
-        panel.set_xticks(
-            range(len(columns)), [f"ratio {column.split(':')[1]}" for column in columns]
-        )
+                # Around the tick of the group, the same number on both sides.
+                x = group + SPACING * (place - (len(methods) - 1) / 2)
+                networks_drawn += _draw_network(panel, x, records, column, method)
+        _draw_lowest_published(panel, data)
+        ticks = [f"ratio {column.split(':')[1]}" for column in columns]
+        panel.set_xticks(range(len(columns)), ticks)
         panel.set(xlim=(-0.55, len(columns) - 0.45), ylabel="error, %")
         panel.grid(axis="y", color=LIGHT, lw=0.5)
         panel.tick_params(axis="x", length=0)
         set_title(panel, DATA_TITLES[data])
     if not networks_drawn:
         raise MissingSource("no network of the recipe frontier has a record")
+    # A legend of marks that are drawn nowhere: colors are methods, shapes are adjustments.
     panel = axes[0, 0]
     handles = [
         *(panel.plot([], [], "o", color=METHOD_COLORS[method], ms=6)[0] for method in methods),
@@ -88,7 +89,36 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
     )
 
 
-def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
+def _draw_network(
+    panel: Axes, x: float, records: Sequence[Record], column: str, method: str
+) -> int:
+    """Draw the three errors of a cell at one place; return of how many networks, 0 if one of the errors is missing."""
+    alone = cell(records, column, method).errors
+    rs = cell(records, column, method, HELD_OUT).errors
+    shift = shift_cell(records, column, method, HELD_OUT).errors
+    if not (alone and rs and shift):
+        return 0
+    color = METHOD_COLORS[method]
+    panel.plot([x, x], [mean(alone), mean(shift)], color=color, lw=1, zorder=1)
+    panel.plot(x, mean(alone), "o", ms=6, mfc="white", mec=color, mew=1.4)
+    panel.plot(x, mean(rs), "_", ms=9, mew=1.8, color=color)
+    panel.plot(x, mean(shift), "o", ms=6, color=color)
+    return len(alone)
+
+
+def _draw_lowest_published(panel: Axes, data: str) -> None:
+    """Draw the lowest error that others published, with its name, across the first group: it is at ratio 100."""
+    published = []
+    for row in tables()["frontier"]["published"]:
+        error = row.get(data)
+        if error is not None:
+            published.append((error, row["title"]))
+    lowest, title = min(published)
+    panel.plot([-0.42, 0.42], [lowest, lowest], "--", color=GRAY, lw=1)
+    panel.annotate(title, (0.44, lowest), color=GRAY, fontsize=8, va="center")
+
+
+def draw_epochs(runs: Sequence[EpochsRun]) -> Drawn:
     """Draw a row for each network of WVN: on the left each rule over epochs, on the right RS over epoch and gamma.
 
     Args:
@@ -98,55 +128,23 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     ratios = [ratio for ratio, method in epochs_of if method == "wvn"]
     if not ratios:
         raise MissingSource("WVN was not measured epoch by epoch")
-    published = {row["method"]: row["published"] for row in tables()["table1"]["rows"]}["wvn+rs"]
     figure, axes = panels(2, len(ratios), height=0.5 + 2.5 * len(ratios), width_ratios=(1.5, 1))
-    lines: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
-        "as trained": (GRAY, lambda row: row["error"]),
-        "RS": (WVN, lambda row: row["rescale"]["error"]),
-        Shift.name: (GREEN, lambda row: row["shift"]["error"]),
-    }
-    handles: list[Any] = []
+    handles: list[Artist] = []
     for (left, right), ratio in zip(axes, ratios, strict=True):
         epochs = epochs_of[ratio, "wvn"]
-        number = [row["epoch"] for row in epochs]
-        handles = []
-        lowest = []
-        for color, error_of in lines.values():
-            errors = [100 * error_of(row) for row in epochs]
-            handles += left.plot(number, errors, color=color, lw=1.3)
-            lowest.append(min(errors))
-        released = epochs_of.get((ratio, "wvn-released"), ())
-        released_errors = [100 * row["rescale"]["error"] for row in released]
-        handles += left.plot([row["epoch"] for row in released], released_errors, ":", color=WVN)
-        published_error = published[tables()["table1"]["columns"].index(f"cifar10:{ratio:g}")]
-        handles.append(left.axhline(published_error, ls="--", color=GRAY, lw=1))
-        best = min(epochs, key=lambda row: row["error"])
-        handles += left.plot(best["epoch"], 100 * best["rescale"]["error"], "o", color=WVN, ms=5)
-        low = min(published_error, *lowest)
-        # A tenth of the epochs is cut off: a few stand far out.
-        top = sorted(100 * row["error"] for row in epochs)[-len(epochs) // 10]
-        left.set(
-            ylim=(low - 0.06 * (top - low), top),
-            ylabel=f"ratio {ratio:g}\nerror, %",
-            xlim=(number[0], number[-1]),
-        )
-        left.grid(axis="y", color=LIGHT, lw=0.5)
-        grid = 100 * np.array([row["rescale"]["curve"] for row in epochs]).T
-        seen = right.imshow(
-            grid, origin="lower", interpolation="nearest", aspect="auto", cmap="viridis", vmax=np.quantile(grid, 0.8),
-            extent=(number[0] - 0.5, number[-1] + 0.5, RESCALE_STRENGTHS[0], RESCALE_STRENGTHS[-1]),
-        )  # fmt: skip
-        right.plot(number, [row["rescale"]["gamma"] for row in epochs], color="white", lw=1)
-        right.set(ylabel="gamma", ylim=(RESCALE_STRENGTHS[0], RESCALE_STRENGTHS[-1]))
-        bar = figure.colorbar(seen, ax=right, pad=0.02)
-        bar.ax.tick_params(labelsize=8)
-        bar.outline.set_visible(False)
+        released = epochs_of.get((ratio, "wvn-released"), [])
+        published = published_errors("wvn+rs")[f"cifar10:{ratio:g}"]
+        handles = _draw_rules_over_epochs(left, epochs, released, published)
+        left.set_ylabel(f"ratio {ratio:g}\nerror, %")
+        _draw_gamma_over_epochs(figure, right, epochs)
     set_title(axes[0, 0], "WVN, each rule at its best strength")
     set_title(axes[0, 1], "WVN+RS, error over gamma")
     for panel in axes[-1]:
         panel.set_xlabel("epoch")
     labels = [
-        *lines,
+        "as trained",
+        "RS",
+        "shift",
         "RS, order as released",
         "WVN+RS, published",
         "RS on the best epoch as trained",
@@ -157,3 +155,66 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
         f"Test error of WVN on {DATA_TITLES['cifar10']} after every epoch since the rate first fell, a network a row; "
         "on the right RS over epoch and gamma, and the best gamma as a white line.",
     )
+
+
+def _draw_rules_over_epochs(
+    panel: Axes,
+    epochs: Sequence[EpochErrors],
+    released: Sequence[EpochErrors],
+    published: float,
+) -> list[Artist]:
+    """Draw the error over epochs as trained, after RS and after the shift, each at its best strength on test.
+
+    Args:
+        panel: where to draw.
+        epochs: of WVN.
+        released: of WVN with the order of steps of the released code; RS of it is dotted. It may be empty.
+        published: the error of WVN+RS, in percent.
+
+    Returns:
+        What a legend shows, in the order of the labels of `draw_epochs`.
+    """
+    number = [row["epoch"] for row in epochs]
+    lines = {
+        GRAY: [100 * row["error"] for row in epochs],
+        WVN: [100 * row["rescale"]["error"] for row in epochs],
+        GREEN: [100 * row["shift"]["error"] for row in epochs],
+    }
+    handles: list[Artist] = []
+    for color, errors in lines.items():
+        handles += panel.plot(number, errors, color=color, lw=1.3)
+    released_errors = [100 * row["rescale"]["error"] for row in released]
+    handles += panel.plot([row["epoch"] for row in released], released_errors, ":", color=WVN)
+    handles.append(panel.axhline(published, ls="--", color=GRAY, lw=1))
+    best = min(epochs, key=lambda row: row["error"])
+    handles += panel.plot(best["epoch"], 100 * best["rescale"]["error"], "o", color=WVN, ms=5)
+    low = min(published, *(min(errors) for errors in lines.values()))
+    # A tenth of the epochs is cut off: a few stand far out.
+    top = sorted(100 * row["error"] for row in epochs)[-len(epochs) // 10]
+    panel.set(ylim=(low - 0.06 * (top - low), top), xlim=(number[0], number[-1]))
+    panel.grid(axis="y", color=LIGHT, lw=0.5)
+    return handles
+
+
+def _draw_gamma_over_epochs(figure: Figure, panel: Axes, epochs: Sequence[EpochErrors]) -> None:
+    """Draw the error after RS as a map, epochs to the right and gamma upward, with the best gamma as a white line."""
+    number = [row["epoch"] for row in epochs]
+    grid = 100 * np.array([row["rescale"]["curve"] for row in epochs]).T  # [gammas, epochs]
+    low = RESCALE_STRENGTHS[0]
+    high = RESCALE_STRENGTHS[-1]
+    image = panel.imshow(
+        grid,
+        origin="lower",
+        interpolation="nearest",
+        aspect="auto",
+        cmap="viridis",
+        # The highest fifth has one color: errors at a large gamma would leave none for the rest.
+        vmax=float(np.quantile(grid, 0.8)),
+        # A pixel reaches half an epoch to both sides.
+        extent=(number[0] - 0.5, number[-1] + 0.5, low, high),
+    )
+    panel.plot(number, [row["rescale"]["gamma"] for row in epochs], color="white", lw=1)
+    panel.set(ylabel="gamma", ylim=(low, high))
+    bar = figure.colorbar(image, ax=panel, pad=0.02)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)

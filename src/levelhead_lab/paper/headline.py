@@ -1,13 +1,18 @@
-"""The five lines at the top of the page "Reproduction"."""
+"""The lines at the top of the page "Reproduction": what a reader should know who reads nothing else.
+
+They say of RS, of WVN+RS, of the copied rows, of rows that cannot be compared, and of the claims of the text how far
+they are reproduced. A row "reproduces" if more than half of its columns are within a point of the paper. Every number
+is counted from the records.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import Any
 
 from .cells import HELD_OUT, Record, cell
 from .claims import Finding
 from .distances import distance_of, own_distances, source_distance, table2_distances
+from .measured_fields import Authors
 from .row_texts import NO_NETWORK, copied_rows
 from .tables import tables
 from .words import count_of, in_a_row
@@ -16,9 +21,16 @@ from .wvn_differs import authors_columns
 
 def headline(
     records: Sequence[Record],
-    authors: dict[str, Any] | None,
+    authors: Authors | None,
     findings: Mapping[tuple[str, str], Finding | None],
 ) -> str:
+    """Return the lines as a numbered list.
+
+    Args:
+        records: all there are.
+        authors: results/authors.json; None if it is not there, and nothing is said of it.
+        findings: the verdict on every claim, from `all_claims.every_finding`.
+    """
     plain = distance_of(records, "Baseline", "baseline", "baseline")
     scaled = distance_of(records, "Baseline+RS", "baseline", "baseline+rs", HELD_OUT)
     if not plain.points or not scaled.points:
@@ -38,11 +50,12 @@ def headline(
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
 
 
-def _wvn_line(records: Sequence[Record], authors: dict[str, Any] | None) -> list[str]:
+def _wvn_line(records: Sequence[Record], authors: Authors | None) -> list[str]:
+    """Say how far WVN+RS is from the paper and from Baseline+RS, in our networks and in those of the authors' code."""
     wvn = distance_of(records, "WVN+RS", "wvn", "wvn+rs", HELD_OUT)
     if not wvn.points:
         return []
-    ahead = 0
+    ahead = 0  # columns in which it beats Baseline+RS
     for column in wvn.points:
         ours = cell(records, column, "wvn", HELD_OUT).errors
         plain = cell(records, column, "baseline", HELD_OUT).errors
@@ -57,8 +70,8 @@ def _wvn_line(records: Sequence[Record], authors: dict[str, Any] | None) -> list
     )
     if authors is not None:
         columns = authors_columns(authors)
-        reached = sum(found.wvn_lowest <= found.published for found in columns)
-        behind = sum(found.behind > 0 for found in columns)
+        reached = sum(column.reaches for column in columns)
+        behind = sum(column.behind > 0 for column in columns)
         line += (
             f" **The authors' own code**, run in {len(columns)} columns, reaches the published WVN+RS "
             f"in {count_of(reached, len(columns))}, even at the best epoch and gamma on test, and is "
@@ -68,7 +81,9 @@ def _wvn_line(records: Sequence[Record], authors: dict[str, Any] | None) -> list
 
 
 def _copied_line(records: Sequence[Record]) -> str:
+    """Say of the rows that the paper copied in how many columns they come out so by the recipes of their sources."""
     parts = []
+    # The row beside the baseline is a control, and not a row of the paper.
     for row in tables()["sources"]["rows"]:
         if row["beside"] != "baseline":
             distance = source_distance(records, row)
@@ -80,10 +95,13 @@ def _copied_line(records: Sequence[Record]) -> str:
         if title in copied and recipe != "our recipe":
             parts.append(f"Table 2's {title} in {distance.near()}")
     rows = copied_rows(records)
-    lacking = [title for title, _, trained, columns in rows if trained < columns]
+    lacking = [row.title for row in rows if not row.complete]
+    near = "none yet"
+    if parts:
+        near = in_a_row(parts)
     line = (
         f"**{len(rows)} rows are copied** from two other papers and their recipes. Trained by those, within a point: "
-        f"{in_a_row(parts) if parts else 'none yet'}."
+        f"{near}."
     )
     if lacking:
         line += f" Not trained so in every column: {in_a_row(lacking)}."
@@ -91,6 +109,7 @@ def _copied_line(records: Sequence[Record]) -> str:
 
 
 def _unlike_line(records: Sequence[Record]) -> str:
+    """Say what the paper leaves open, so that a difference from our rows need not be anybody's mistake."""
     rows = {distance.title: distance for distance in own_distances(records)}
     parts = []
     for title in ("Over-sample", "Under-sample", "Re-weighting"):

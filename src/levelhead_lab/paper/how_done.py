@@ -1,16 +1,21 @@
-"""How the networks were trained: the settings of each data set, what all of them cost, and which are not there yet."""
+"""How the networks were trained: the settings of each data set, what all of them cost, and which are not there yet.
+
+`setup_table` reads the settings from the trainings themselves (`trainings`), not from a list beside them, so that the
+page cannot say anything else than what is trained. `cost_table` adds up what the records say. `read_json` reads the
+other files of results/ for `page`.
+"""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ..lab.recipe import Recipe
 from ..runs.spec import Spec
 from .cells import Record
 from .markdown import markdown_table
-from .tables import DATA_TITLES
+from .measured_fields import Rounding
+from .tables import DATA_TITLES, without_recipe
 from .trainings import trainings
 
 # Fields of a recipe, in the order of the table.
@@ -23,9 +28,11 @@ SHORTCUTS = {"A": "zeros", "pool": "pooled, zeros", "B": "1x1 convolution and ba
 
 def setup_table() -> str:
     """Return the settings of Tables 1 and 2, a column for all data sets that share them."""
-    specs = [training.spec for table in ("table1", "table2") for training in trainings(table)]
-    by_data = {data: [spec for spec in specs if spec.data == data] for data in DATA_TITLES}
-    settings = {data: _settings(of_data) for data, of_data in by_data.items()}
+    specs = [training.spec for training in [*trainings("table1"), *trainings("table2")]]
+    settings = {}
+    for data in DATA_TITLES:
+        settings[data] = _settings([spec for spec in specs if spec.data == data])
+    # Data sets with equal settings share a column: those of both CIFARs are the same.
     columns: dict[tuple[str, ...], list[str]] = {}
     for data, values in settings.items():
         columns.setdefault(tuple(values.values()), []).append(DATA_TITLES[data])
@@ -40,8 +47,8 @@ def _settings(specs: Sequence[Spec]) -> dict[str, str]:
     """Return the settings that the trainings of a data set share, and all numbers of epochs."""
     spec = specs[0]
     recipe = spec.resolve_recipe()
-    epochs = dict.fromkeys(str(one.resolve_recipe().epochs) for one in specs)
-    found = {
+    epochs = dict.fromkeys(str(other.resolve_recipe().epochs) for other in specs)
+    settings = {
         "network": spec.resolve_net(),
         "first layer": STEMS[spec.stem],
         "shortcut": SHORTCUTS[spec.shortcut],
@@ -51,22 +58,27 @@ def _settings(specs: Sequence[Spec]) -> dict[str, str]:
         "epochs": ", ".join(epochs),
     }
     for key in SETTINGS:
-        found[key.replace("_", " ")] = _setting_text(recipe, key)
-    return found
+        settings[key.replace("_", " ")] = _setting_text(recipe, key)
+    return settings
 
 
 def _setting_text(recipe: Recipe, key: str) -> str:
+    """Return a field of a recipe as the table shows it: nothing where it has no effect."""
     value = asdict(recipe)[key]
+    # Without milestones the rate never falls by steps.
     if key == "lr_decay" and not recipe.milestones:
         return ""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is True:
+        return "yes"
+    if value is False:
+        return "no"
     return str(value)
 
 
 def cost_table(records: Sequence[Record]) -> str:
+    """Return what the networks cost in epochs and hours, on what they were trained, and which are missing."""
     if not records:
         return "No network has a record yet."
     rows = []
@@ -87,7 +99,11 @@ def cost_table(records: Sequence[Record]) -> str:
 
 
 def missing_text(records: Sequence[Record]) -> str:
-    """Return of each table how many of its networks have no record."""
+    """Return of each table how many of its networks have no record; `none` if all have one.
+
+    A network is found by its name, which has a hash of its settings: a record from before a setting changed does not
+    count for the network of today.
+    """
     planned = {
         "Table 1": trainings("table1"),
         "Table 2": trainings("table2"),
@@ -106,8 +122,11 @@ def missing_text(records: Sequence[Record]) -> str:
     return ", ".join(parts) or "none"
 
 
-def rounding_text(rounding: dict[str, Any]) -> str:
-    """Say by how much a network differs that is trained again among others."""
+def rounding_text(rounding: Rounding) -> str:
+    """Say by how much a network differs that is trained again among others.
+
+    Networks that were stacked with as many others both times are left out: they are equal, bit for bit.
+    """
     differences = []
     for run in rounding["runs"]:
         if run["stacked with, first time"] != run["second time"]:
@@ -123,18 +142,23 @@ def rounding_text(rounding: dict[str, Any]) -> str:
 
 
 def _data(column: str) -> str:
-    return column.split("/")[-1].split(":")[0].removesuffix("-sorted")
+    """Return the data set of a column; Tiny ImageNet with its classes sorted is the same set."""
+    return without_recipe(column).split(":")[0].removesuffix("-sorted")
 
 
 def _spent(records: Sequence[Record]) -> list[str]:
+    """Return a row of the table of costs: networks, epochs, hours, and records without a hash of their data."""
     epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
     hours = sum(record["seconds"] for record in records) / 3600
     unhashed = sum(not record.get("data_sha256") for record in records)
     return [str(len(records)), f"{epochs:,}", f"{hours:.2f}", str(unhashed)]
 
 
-def read_json(path: Path) -> Any:
-    """Return what a file in results/ holds; None if it is not there."""
+def read_json(path: Path) -> object:
+    """Return what a file in results/ holds; None if it is not there.
+
+    These files are ours, from the repository: nothing checks what is in them.
+    """
     if path.is_file():
         return json.loads(path.read_text(encoding="utf-8"))
     return None

@@ -1,9 +1,17 @@
-"""The pages of the reproduction: every table, sentence with a number, figure and claim, written from results/."""
+"""The pages of the reproduction: every table, sentence with a number, figure and claim, written from results/.
+
+`draw_figures` is what `levelhead reproduce figures` calls. It reads everything once (`figures.collect_sources` for
+records and networks, `Measured.read` for single files), draws the figures (`write_figures`), asks each module for its
+texts (`places`) and writes each text into the place of its name (`fill_pages`).
+
+A place and a text belong together by name alone, and both ways: a place that nobody fills and a text that no page
+shows are errors. So a page cannot keep a number that nobody computes any more.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from levelhead.support.errors import LevelheadError
 from levelhead.support.warnings import quiet
@@ -16,6 +24,7 @@ from . import (
     figures,
     how_done,
     markdown,
+    paper_tables,
     row_texts,
     table2_readings,
     wvn_differs,
@@ -25,8 +34,9 @@ from .cells import Record, load_records
 from .claims import Finding
 from .figure_style import Drawn, Sources
 from .headline import headline
+from .measured_fields import Authors, EpochsRun, Heads, PastFrontierRun, PrecisionStudy, Rounding
 from .record import whole_snapshots
-from .tables import REPEATED, repeated_methods, table1_columns, tables
+from .tables import REPEATED, repeated_methods, table1_columns, table_named, tables
 
 PAGES = ("reproduction.md", "reproduction-beyond.md", "reproduction-how.md")
 NOT_MEASURED = "Not measured."
@@ -36,34 +46,56 @@ NOT_MEASURED = "Not measured."
 class Measured:
     """What is in results/ beside the records; None where a file is missing."""
 
-    authors: dict[str, Any] | None = None  # the authors' own code
-    precision: dict[str, Any] | None = None  # one training in several precisions
-    epochs: list[dict[str, Any]] | None = None  # RS and the shift epoch by epoch
-    past_frontier: list[dict[str, Any]] | None = None  # what was tried past the recipe frontier
-    heads: dict[str, Any] | None = None  # heads fitted again on stored features
-    rounding: dict[str, Any] | None = None  # one training in other company
+    authors: Authors | None = None  # the authors' own code
+    precision: PrecisionStudy | None = None  # one training in several precisions
+    epochs: list[EpochsRun] | None = None  # RS and the shift epoch by epoch
+    past_frontier: list[PastFrontierRun] | None = None  # what was tried past the recipe frontier
+    heads: Heads | None = None  # heads fitted again on stored features
+    rounding: Rounding | None = None  # one training in other company
 
     @staticmethod
     def read(results: Path) -> "Measured":
-        """Read every file that is there."""
+        """Read every file that is there, from the folder results/."""
 
-        def content(name: str) -> Any:
+        def content(name: str) -> object:
             return how_done.read_json(results / f"{name}.json")
 
+        # What a file holds is known from the program that wrote it, and is not checked.
         return Measured(
-            authors=content("authors"),
-            precision=content("precision"),
-            epochs=content("epochs"),
-            past_frontier=content("past_frontier"),
-            heads=content("heads"),
-            rounding=content("rounding"),
+            authors=cast(Authors | None, content("authors")),
+            precision=cast(PrecisionStudy | None, content("precision")),
+            epochs=cast(list[EpochsRun] | None, content("epochs")),
+            past_frontier=cast(list[PastFrontierRun] | None, content("past_frontier")),
+            heads=cast(Heads | None, content("heads")),
+            rounding=cast(Rounding | None, content("rounding")),
         )
+
+
+class WrittenFiles(TypedDict):
+    """What `draw_figures` wrote, for `--json`: paths."""
+
+    pictures: list[str]
+    pages: list[str]
 
 
 def draw_figures(
     results: Path, docs: Path, pictures: Path, *, say: Callable[[str], None]
-) -> tuple[dict[str, Any], str]:
-    """Draw every figure, and fill in those pages of the reproduction that are in a folder."""
+) -> tuple[WrittenFiles, str]:
+    """Draw every figure, and fill in those pages of the reproduction that are in a folder.
+
+    Args:
+        results: the folder of the records; single files and networks are looked for in the folder above it.
+        docs: the folder of the pages; those of `PAGES` that are not there are left out.
+        pictures: the folder to draw into.
+        say: is told which figures cannot be drawn, and why.
+
+    Returns:
+        The files that were written, and the same in a sentence.
+
+    Raises:
+        FileNotFoundError: if there are no records.
+        LevelheadError: if a record cannot be read, or a page and the texts do not fit together.
+    """
     if not any(results.glob("*.json")):
         raise FileNotFoundError(
             f"{results}: no records; expected a folder with a .json file per network"
@@ -76,30 +108,38 @@ def draw_figures(
         drawn = write_figures(sources, measured, pictures, docs, say=say)
         if pages:
             fill_pages(pages, {**places(sources, measured), **drawn.places})
-    found = {
+    written: WrittenFiles = {
         "pictures": [str(path) for path in drawn.files],
         "pages": [str(page) for page in pages],
     }
     text = f"{len(drawn.files)} pictures in {pictures}"
     if pages:
         text += f"; filled in: {', '.join(map(str, pages))}"
-    return found, text
+    return written, text
 
 
 def fill_pages(pages: Sequence[Path], texts: Mapping[str, str]) -> None:
-    """Write every text into its place; a place without a text, or a text without a place, is an error."""
-    wanted = {page: markdown.places_in(page) for page in pages}
-    for page, names in wanted.items():
+    """Write every text into its place; a place without a text, or a text without a place, is an error.
+
+    Both are looked for before anything is written. Whether a text has a place can only be told with all pages at hand.
+    """
+    places_of = {page: markdown.places_in(page) for page in pages}
+    for page, names in places_of.items():
         for name in names:
             if name not in texts:
                 raise LevelheadError(
                     f"{page}: nothing is written at {name!r}; the places are {', '.join(sorted(texts))}"
                 )
     if len(pages) == len(PAGES):
-        there = {name for names in wanted.values() for name in names}
-        if lacking := [name for name in texts if name not in there]:
-            raise LevelheadError(f"{pages[0].parent}: no page has a place for {', '.join(lacking)}")
-    for page, names in wanted.items():
+        on_pages: set[str] = set()
+        for names in places_of.values():
+            on_pages.update(names)
+        homeless = [name for name in texts if name not in on_pages]
+        if homeless:
+            raise LevelheadError(
+                f"{pages[0].parent}: no page has a place for {', '.join(homeless)}"
+            )
+    for page, names in places_of.items():
         for name in names:
             markdown.fill(page, name, f"\n{texts[name]}\n")
 
@@ -120,7 +160,7 @@ def write_figures(
     *,
     say: Callable[[str], None],
 ) -> Figures:
-    """Draw the paper's figures, and two that it lacks."""
+    """Draw the paper's figures, and two that it lacks; a figure whose sources are missing is named instead."""
     files, text = figures.write(sources, pictures, docs=docs, say=say)
     texts = {"figures": text}
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
@@ -141,25 +181,30 @@ def write_figures(
 
 
 def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]:
-    """Return what stands in each place of the pages, figures apart."""
+    """Return what stands in each place of the pages, by its name, figures apart.
+
+    Args:
+        sources: records and networks.
+        measured: the single files; without them, their places say that nothing was measured.
+    """
     measured = measured or Measured()
     records = sources.records
     findings = every_finding(records, sources.snapshots, sources.two_features)
     texts = {
         "headline": headline(records, measured.authors, findings),
         "distances": distances.distances_table(records),
-        "table1-cifar10": markdown.table1(records, "cifar10"),
-        "table1-cifar100": markdown.table1(records, "cifar100"),
+        "table1-cifar10": paper_tables.table1(records, "cifar10"),
+        "table1-cifar100": paper_tables.table1(records, "cifar100"),
         "table1-text": row_texts.table1_text(records),
         "spread": row_texts.spread_text(records),
         "copied": row_texts.copied_table(records),
         "sources-text": row_texts.sources_text(records),
         "sources": distances.sources_table(records),
-        "table2": markdown.table2(records),
+        "table2": paper_tables.table2(records),
         "table2-text": row_texts.table2_text(records),
         "table2-readings": table2_readings.table2_readings_table(records),
         "table2-readings-text": table2_readings.table2_readings_text(records),
-        "table3": markdown.table3(records),
+        "table3": paper_tables.table3(records),
         "readings": row_texts.readings_table(records),
         "readings-text": row_texts.readings_text(records),
         "claims": claims_table(findings),
@@ -167,34 +212,35 @@ def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]
         "cost": how_done.cost_table(records),
     }
     for table in ("table1", "table2", "table3"):
-        notes = tables()[table]["notes"]
-        texts[f"{table}-notes"] = "\n".join(f"- {note}" for note in notes)
+        notes = [f"- {note}" for note in tables()[table]["notes"]]
+        texts[f"{table}-notes"] = "\n".join(notes)
     texts |= _beyond_places(records)
     texts |= _measured_places(records, measured)
     return texts
 
 
 def _beyond_places(records: Sequence[Record]) -> dict[str, str]:
+    """Return the texts on what the paper lacks that are written from records."""
     sets = [
         table1_columns("cifar10", imbalanced=True),
         table1_columns("cifar100", imbalanced=True),
         tables()["table2"]["columns"],
     ]
     texts = {
-        "beyond": markdown.post_hoc_table(records, sets, REPEATED),
+        "beyond": paper_tables.post_hoc_table(records, sets, REPEATED),
         "strong-text": beyond_texts.strong_text(records),
         "frontier-text": beyond_texts.frontier_text(records),
         "frontier-long-text": beyond_texts.frontier_long_text(records),
         "frontier-published": beyond_tables.published_table(),
     }
     for name in ("strong", "frontier", "frontier-long"):
-        columns = tables()[name]["columns"]
+        columns = table_named(name)["columns"]
         texts[name] = beyond_tables.other_recipe_table(records, columns, repeated_methods(name))
     return {name: text or row_texts.NO_NETWORK for name, text in texts.items()}
 
 
 def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str, str]:
-    """Return what is written from single files of results/."""
+    """Return what is written from single files of results/; `NOT_MEASURED` where a file is missing."""
     authors = measured.authors
     precision = measured.precision
     epochs = measured.epochs
@@ -231,8 +277,18 @@ def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str,
 
 
 def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
-    """Return the verdict on every claim, and which claims have no records yet."""
-    judged = [(where, finding) for (where, _), finding in findings.items() if finding]
+    """Return the verdict on every claim, and which claims have no records yet.
+
+    Args:
+        findings: by where the claim stands in the paper and the name of its function, as of `every_finding`.
+    """
+    judged = []
+    missing = []
+    for (where, name), finding in findings.items():
+        if finding is None:
+            missing.append(name.replace("_", " "))
+        else:
+            judged.append((where, finding))
     if not judged:
         return "No claim has its records yet."
     totals = []
@@ -245,7 +301,6 @@ def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
         rows.append((finding.says, cells))
     head = ["the paper", "where", "we see", "number", "needed"]
     text = f"{' '.join(totals)}\n\n{markdown.markdown_table(head, rows)}"
-    without = [name.replace("_", " ") for (_, name), finding in findings.items() if not finding]
-    if without:
-        text += f"\n\nNot judged yet, because records are missing: {', '.join(without)}."
+    if missing:
+        text += f"\n\nNot judged yet, because records are missing: {', '.join(missing)}."
     return text

@@ -2,10 +2,13 @@
 
 For rules of one strength everything is read from the exact path of the test error over that strength. In records the
 strength is called gamma for every rule.
+
+`record.make_record` calls `path_on_test`, `shift_errors`, `oracle_error` and, where the splits are there,
+`chosen_on_hold_out` and `nearest_mean_error`. What is best on test and what the oracle head reaches takes test labels,
+which nobody has in earnest: these numbers are there to be compared with.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +23,15 @@ from levelhead.support.arrays import to_numpy
 from ..lab.snapshot import Snapshot
 from ..runs.evaluate import held_out
 from . import geometry
+from .record_fields import (
+    BothErrors,
+    ChosenPair,
+    ChosenStrength,
+    ErrorsAtGamma,
+    HoldOutChoices,
+    OracleErrors,
+    ShiftErrors,
+)
 
 # The strengths that records try, by rule. For tau and the shift 1 is what theory asks for, so that 4 is far enough.
 RANGES: dict[str, tuple[float, float]] = {
@@ -32,25 +44,33 @@ SHIFTS = np.linspace(0.0, 4.0, 101)  # the strengths of every curve of a shift i
 RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)
 
 
-def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
+def chosen_on_hold_out(snapshot: Snapshot) -> HoldOutChoices:
     """Return what the split `held-out` alone chooses by each rule, and its test errors.
 
-    For rules of one strength `gamma` is that strength, and `best` the lowest error of any.
+    For rules of one strength `gamma` is that strength, and `best` the lowest error of any. The network was trained
+    without these images, so that its logits on them are like those on test images; on its training images they are not.
     """
-    chosen: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
-    for name in RANGES:
-        tuned = tune(*held_out(snapshot), rule=rule_on(snapshot, name))
-        on_test = path_on_test(snapshot, name)
-        chosen[name] = {
-            **errors_at(on_test, tuned.strength or 0.0),
-            "best": errors_at(on_test, on_test.best("error").gamma),
-        }
-    chosen["rescale-then-shift"] = _rescale_then_shift(snapshot)
-    chosen[Offsets.name] = _offsets(snapshot)
-    return chosen
+    return {
+        "n": len(snapshot.labels["held-out"]),
+        "rescale": _chosen_strength(snapshot, Rescale.name),
+        "tau": _chosen_strength(snapshot, Tau.name),
+        "shift": _chosen_strength(snapshot, Shift.name),
+        "rescale-then-shift": _rescale_then_shift(snapshot),
+        "offsets": _offsets(snapshot),
+    }
 
 
-def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
+def _chosen_strength(snapshot: Snapshot, rule: str) -> ChosenStrength:
+    """Return the strength that the hold-out chooses for a rule, with the errors there and at the best on test."""
+    tuned = tune(*held_out(snapshot), rule=rule_on(snapshot, rule))
+    on_test = path_on_test(snapshot, rule)
+    return {
+        **errors_at(on_test, tuned.strength or 0.0),
+        "best": errors_at(on_test, on_test.best("error").gamma),
+    }
+
+
+def shift_errors(snapshot: Snapshot) -> ShiftErrors:
     """Return what a record has of the shift: its best strength on test, that without labels, and the whole curve."""
     path = path_on_test(snapshot, Shift.name)
     matched = tune_unlabelled(
@@ -64,7 +84,11 @@ def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def rule_on(snapshot: Snapshot, name: str) -> OneStrength:
-    """Return a rule of one strength with the norms of the head and the range of the records."""
+    """Return a rule of one strength with the norms of the head and the range of the records.
+
+    Tau goes by the norms; the other rules take no notice of them. The range is held still, so that all records are
+    comparable, whatever range the rule has by itself today.
+    """
     rule = find_path_rule(name).with_norms(to_numpy(snapshot.head.norms))
     return replace(rule, range=RANGES[name])  # type: ignore[type-var, return-value]
 
@@ -79,7 +103,7 @@ def path_on_test(snapshot: Snapshot, rule: str = Rescale.name) -> GammaPath:
     )
 
 
-def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
+def errors_at(path: GammaPath, strength: float) -> ErrorsAtGamma:
     """Return a strength and both errors there, rounded as in all records."""
     point = path.at(float(strength))
     return {
@@ -101,8 +125,12 @@ def nearest_mean_error(snapshot: Snapshot) -> float:
     return round(measure.error(Head(means).logits(test), snapshot.labels["test"]), 6)
 
 
-def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
-    """Return the test error of a head fitted to the test features; None if it has more weights than images."""
+def oracle_error(snapshot: Snapshot) -> OracleErrors | None:
+    """Return the test error of a head fitted to the test features; None if it has more weights than images.
+
+    Such a head could learn the test images by heart, and its error would say nothing of the features. So there is none
+    for Tiny ImageNet.
+    """
     if snapshot.head.weight.size > len(snapshot.labels["test"]):
         return None
     oracle = geometry.oracle_head(
@@ -116,7 +144,7 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
     }
 
 
-def _offsets(snapshot: Snapshot) -> dict[str, float]:
+def _offsets(snapshot: Snapshot) -> BothErrors:
     """Return the test errors of the head with an offset for each class, fitted on `held-out`."""
     tuned = tune(*held_out(snapshot), rule=Offsets.name)
     logits = snapshot.logits("test", tuned.adjustment.head(snapshot.head))
@@ -127,10 +155,11 @@ def _offsets(snapshot: Snapshot) -> dict[str, float]:
     }
 
 
-def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
+def _rescale_then_shift(snapshot: Snapshot) -> ChosenPair:
     """Choose gamma and tau of ``(n_1 / n_i)^gamma l_i - tau log n_i`` by the balanced error.
 
-    For each gamma tried, the best tau on `held-out` is found along the exact path.
+    For each gamma tried, the best tau on `held-out` is found along the exact path. There is no exact path over two
+    numbers, hence the grid `RESCALE_STRENGTHS` for the first.
     """
 
     def shift_path(gamma: float, split: str) -> GammaPath:
@@ -142,9 +171,11 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
             rule=rule_on(snapshot, Shift.name),
         )
 
-    best = {
-        float(gamma): shift_path(float(gamma), "held-out").best() for gamma in RESCALE_STRENGTHS
-    }
-    gamma = min(best, key=lambda gamma: best[gamma].value)
-    chosen = errors_at(shift_path(gamma, "test"), best[gamma].gamma)
-    return {**chosen, "gamma": round(gamma, 4), Tau.name: chosen["gamma"]}
+    best = {}  # by gamma, the best point along the path over tau
+    for strength in RESCALE_STRENGTHS:
+        gamma = float(strength)
+        best[gamma] = shift_path(gamma, "held-out").best()
+    chosen_gamma = min(best, key=lambda gamma: best[gamma].value)
+    chosen = errors_at(shift_path(chosen_gamma, "test"), best[chosen_gamma].gamma)
+    # Along that path the strength is the one of the shift.
+    return {**chosen, "gamma": round(chosen_gamma, 4), "tau": chosen["gamma"]}

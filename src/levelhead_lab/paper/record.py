@@ -2,40 +2,57 @@
 
 `reproduce.keep_record` calls `make_record` for each network as soon as it is trained. What a record has is in
 `record_fields`; adjustments of the network, and what its hold-out chooses, are computed in `post_hoc`.
+
+Numbers are rounded before they are written (shares to six digits, norms and recalls to four), so that a record stays
+small. `tests/paper/test_records.py` reads every one of results/records.
 """
 
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from levelhead.core import measure
-from levelhead.core.rules import Rescale, Shift
+from levelhead.core.rules import Rescale
 from levelhead.core.unlabelled import tune_unlabelled
 from levelhead.support.arrays import to_numpy
 
 from ..lab.snapshot import Snapshot
 from . import geometry, post_hoc
 from .cells import GRID
+from .record_fields import (
+    BestEpoch,
+    Geometry,
+    LogRow,
+    NormsOverEpochs,
+    PerClass,
+    Record,
+    RunFacts,
+    TopErrors,
+)
 
 SHIPPED_COLUMN = "cifar10:100"
+_LOGGED_EPOCHS = 25  # whose norms a record keeps
+_MOST_CLASSES = 20  # whose norms over epochs are all kept; of more, every fifth
 
 
 def make_record(
-    snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
-) -> dict[str, Any]:
+    snapshot: Snapshot, log: Sequence[LogRow], facts: RunFacts, *, top: int | None = None
+) -> Record:
     """Return the record of one run, at most 20 KB as JSON.
 
     Args:
-        snapshot: the trained head, and the features of each split.
+        snapshot: the trained head, and the features of each split: `test` and, where they were kept, `train` and
+            `held-out`. Without one of those two, the fields that need it are None.
         log: of the run, a row for each epoch.
         facts: what is known of the run without its numbers; they come first.
         top: a k for top-k errors; None for none.
     """
     labels = snapshot.labels["test"]
     logits = snapshot.logits("test")
+    # Errors at every strength come from one exact path, so that those of the record cannot contradict each other.
     path = post_hoc.path_on_test(snapshot)
     best = path.best("error")
     zero = path.at(0.0)
@@ -56,15 +73,15 @@ def make_record(
         "best_epoch": _best_epoch(log),
         "best_on_test": post_hoc.errors_at(path, best.gamma),
         "match_prior": post_hoc.errors_at(path, matched.strength or 0.0),
-        Shift.name: post_hoc.shift_errors(snapshot),
+        "shift": post_hoc.shift_errors(snapshot),
         "held_out": held_out,
         "nearest_mean_error": nearest_mean,
         "oracle": post_hoc.oracle_error(snapshot),
         "curve": [_share(path.at(float(gamma)).error) for gamma in GRID],
-        "recall": _list(zero.class_accuracy),
-        "recall_at_best": _list(best.class_accuracy),
+        "recall": _per_class(zero.class_accuracy),
+        "recall_at_best": _per_class(best.class_accuracy),
         "negative_share": _share(measure.negative_share(logits, labels)),
-        "norms": _list(to_numpy(snapshot.head.norms)),
+        "norms": _rounded(to_numpy(snapshot.head.norms), 4),
         "norms_over_epochs": _norms_over_epochs(log),
         "geometry": _geometry(snapshot),
         "top": top_errors,
@@ -82,7 +99,7 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 
 def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
-    """Return those of both networks that are in a folder, by method."""
+    """Return those of both networks that are in a folder, by method: those of results/networks are whole."""
     snapshots = {}
     for method in ("baseline", "wvn"):
         path = Path(folder) / f"cifar10-100-{method}.safetensors"
@@ -91,25 +108,26 @@ def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
     return snapshots
 
 
-def _geometry(snapshot: Snapshot) -> dict[str, Any]:
+def _geometry(snapshot: Snapshot) -> Geometry:
     """Return the spread of each class's features in each split and, with the training set, the angle of its centers."""
     classes = snapshot.head.classes
-    angles: dict[str, Any] = {}
-    splits = {}
-    for name in ("train", "test"):
-        if name in snapshot.labels:
-            features = snapshot.features[name]
-            labels = snapshot.labels[name]
-            splits[name] = (features, labels)
-            angles[f"sigma_{name}"] = _list(geometry.angular_sigma(features, labels, classes), 2)
-    if "train" in splits:
-        gap = geometry.center_gap(splits["train"], splits["test"], classes)
-        angles["center_gap"] = _list(gap, 2)
-    return angles
+    test = (snapshot.features["test"], snapshot.labels["test"])
+    sigma_test = _per_class(geometry.angular_sigma(*test, classes), 2)
+    if "train" not in snapshot.labels:
+        return {"sigma_test": sigma_test}
+    train = (snapshot.features["train"], snapshot.labels["train"])
+    return {
+        "sigma_train": _per_class(geometry.angular_sigma(*train, classes), 2),
+        "sigma_test": sigma_test,
+        "center_gap": _per_class(geometry.center_gap(train, test, classes), 2),
+    }
 
 
-def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> dict[str, Any]:
-    """Return the top-k error up to gamma = 1: the first 101 points of the grid."""
+def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> TopErrors:
+    """Return the top-k error up to gamma = 1: the first 101 points of the grid.
+
+    The exact path knows the first place of each image and no others, so that each point is computed by itself.
+    """
     curve = []
     for gamma in GRID[:101]:
         scores = Rescale(float(gamma)).on_head(snapshot.head, snapshot.counts).scores(logits)
@@ -117,40 +135,58 @@ def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> 
     return {"k": k, "curve": curve}
 
 
-def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _best_epoch(log: Sequence[LogRow]) -> BestEpoch | None:
     """Return the epoch whose test error is lowest, and that error; None if it was never measured."""
-    measured = [row for row in log if row.get("test_error") is not None]
-    if not measured:
-        return None
-    best = min(measured, key=lambda row: row["test_error"])
-    return {"epoch": best["epoch"], "error": _share(best["test_error"])}
+    best: BestEpoch | None = None
+    for row in log:
+        error = row.get("test_error")
+        if error is None:
+            continue
+        # Of equal errors the first epoch counts.
+        if best is None or error < best["error"]:
+            best = {"epoch": row["epoch"], "error": error}
+    if best is not None:
+        best["error"] = _share(best["error"])
+    return best
 
 
-def _norms_over_epochs(log: list[dict[str, Any]], rows: int = 25) -> dict[str, list]:
-    """Return the norms at up to `rows` epochs, evenly spaced; of more than 20 classes, every fifth."""
-    kept = []
+def _norms_over_epochs(log: Sequence[LogRow]) -> NormsOverEpochs:
+    """Return the norms at a few epochs, evenly spaced from the first to the last, for Figure 1.
+
+    All epochs of all classes would be most of a record: 180 x 100 numbers on CIFAR-100.
+    """
+    # The first and the last epoch are among the places, and in a short log some places coincide.
+    places: set[int] = set()
     if log:
-        places = {round(place) for place in np.linspace(0, len(log) - 1, rows)}
-        kept = [log[place] for place in sorted(places) if log[place].get("norms")]
-    every = 1
-    if kept and len(kept[0]["norms"]) > 20:
-        every = 5
-    return {
-        "epochs": [row["epoch"] for row in kept],
-        "norms": [_list(row["norms"][::every], 3) for row in kept],
-    }
+        places = {round(place) for place in np.linspace(0, len(log) - 1, _LOGGED_EPOCHS)}
+    epochs = []
+    norms = []
+    for place in sorted(places):
+        of_classes = log[place].get("norms")
+        if not of_classes:
+            continue
+        every = 1
+        if len(of_classes) > _MOST_CLASSES:
+            every = 5
+        epochs.append(log[place]["epoch"])
+        norms.append(_rounded(of_classes[::every], 3))
+    return {"epochs": epochs, "norms": norms}
 
 
 def _share(value: float) -> float:
     return round(float(value), 6)
 
 
-def _list(values: ArrayLike, digits: int = 4) -> list[float | None]:
+def _rounded(values: ArrayLike, digits: int) -> list[float]:
+    return [round(float(value), digits) for value in np.asarray(values)]
+
+
+def _per_class(values: ArrayLike, digits: int = 4) -> PerClass:
     """Return numbers for JSON, which has no NaN: None for a class without samples."""
-    numbers: list[float | None] = []
-    for value in np.asarray(values):
+    numbers: PerClass = []
+    for value in _rounded(values, digits):
         if np.isnan(value):
             numbers.append(None)
         else:
-            numbers.append(round(float(value), digits))
+            numbers.append(value)
     return numbers

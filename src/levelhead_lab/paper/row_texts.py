@@ -1,7 +1,13 @@
-"""What is said about the rows of Tables 1 and 2: which are copied, how far seeds spread, other readings of a row."""
+"""What is said about the rows of Tables 1 and 2: which are copied, how far seeds spread, other readings of a row.
 
-from collections.abc import Sequence
+Each public function writes one place of the page `reproduction.md`, a table or some sentences, from records alone:
+numbers, and the words that depend on them, follow from what is there. `NO_NETWORK` stands where nothing is. Distances
+from the published rows come from `distances`, cells from `cells`.
+"""
+
+from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
+from typing import NamedTuple
 
 from ..methods import METHODS
 from .cells import (
@@ -18,6 +24,7 @@ from .cells import (
 )
 from .distances import Distance, reading_distance, source_distance, table2_distances
 from .markdown import markdown_table
+from .table_fields import PaperRow, Place
 from .tables import (
     REPEATED,
     column_title,
@@ -33,31 +40,51 @@ from .words import in_a_row, signed
 NO_NETWORK = "No such network has a record yet."
 
 
-def copied_rows(records: Sequence[Record]) -> list[tuple[str, str, int, int]]:
-    """Return of each copied row its title, what it is, and how many of its columns are trained by its own recipe."""
-    found = []
-    for table in ("table1", "table2"):
-        for row in tables()[table]["rows"]:
-            if "copied" not in row:
-                continue
-            if table == "table1":
-                (source,) = [
-                    one for one in tables()["sources"]["rows"] if one["beside"] == row["method"]
-                ]
-                places = [place[:2] for place in source_cells(source).values()]
-            else:
-                columns = tables()["table2-sources"]["columns"]
-                places = [(column, row["method"]) for column in columns]
-            trained = [place for place in places if full_runs(records, *place)]
-            title = f"Table {table[-1]}, {row['title']}"
-            found.append((title, row["copied"], len(trained), len(places)))
-    return found
+class CopiedRow(NamedTuple):
+    """A row of Table 1 or 2 whose numbers are another paper's."""
+
+    title: str
+    copied_from: str  # the paper, the table, and what is trained there
+    trained: int  # columns that have networks by the recipe of that paper
+    columns: int  # in which it stands
+
+    @property
+    def complete(self) -> bool:
+        return self.trained == self.columns
+
+
+def copied_rows(records: Sequence[Record]) -> list[CopiedRow]:
+    """Return every copied row, those of Table 1 first."""
+    rows = []
+    for row in tables()["table1"]["rows"]:
+        if "copied" in row:
+            (source,) = [
+                other for other in tables()["sources"]["rows"] if other["beside"] == row["method"]
+            ]
+            places = [compared.place for compared in source_cells(source).values()]
+            rows.append(_copied_row(records, "Table 1", row, places))
+    for row in tables()["table2"]["rows"]:
+        if "copied" in row:
+            columns = tables()["table2-sources"]["columns"]
+            places = [(column, row["method"]) for column in columns]
+            rows.append(_copied_row(records, "Table 2", row, places))
+    return rows
+
+
+def _copied_row(
+    records: Sequence[Record], table: str, row: PaperRow, places: Sequence[Place]
+) -> CopiedRow:
+    """Return how many of the places of a copied row have networks."""
+    trained = [place for place in places if full_runs(records, *place)]
+    title = f"{table}, {row['title']}"
+    return CopiedRow(title, row.get("copied", ""), len(trained), len(places))
 
 
 def copied_table(records: Sequence[Record]) -> str:
+    """Return where each copied row is from, how much of it is trained by its own recipe, and the references."""
     rows = []
-    for title, what, trained, columns in copied_rows(records):
-        rows.append((title, [what, f"{trained} of {columns} columns"]))
+    for row in copied_rows(records):
+        rows.append((row.title, [row.copied_from, f"{row.trained} of {row.columns} columns"]))
     head = ["row", "its published numbers are", "trained by that recipe"]
     references = " ".join(f"{who}: *{title}*." for who, title in tables()["references"].items())
     return f"{markdown_table(head, rows)}\n\n{references}"
@@ -66,10 +93,9 @@ def copied_table(records: Sequence[Record]) -> str:
 def sources_text(records: Sequence[Record]) -> str:
     """Say which copied rows were trained by their own recipes, and how far the control is from its source."""
     rows = copied_rows(records)
-    whole = [title for title, _, trained, columns in rows if trained == columns]
-    lacking = [title for title, _, trained, columns in rows if trained < columns]
+    lacking = [row.title for row in rows if not row.complete]
     text = (
-        f"Of the {len(rows)} copied rows, {len(whole)} are trained again by recipe and settings of "
+        f"Of the {len(rows)} copied rows, {len(rows) - len(lacking)} are trained again by recipe and settings of "
         "their source in every column, one network a cell"
     )
     if lacking:
@@ -79,39 +105,39 @@ def sources_text(records: Sequence[Record]) -> str:
         "of warm-up, x0.01 at 160 and 180, weight decay 2e-4 (`cao2019`, `cui2019`, "
         "`cui2019-sigmoid`). Neither paper says which epoch its table shows."
     )
-    controls = []
-    for row, images in zip(
-        [row for row in tables()["sources"]["rows"] if row["beside"] == "baseline"],
-        ("the first images of each class", "their images", "their images and initial weights"),
-        strict=True,
-    ):
+    return text + _controls_text(records)
+
+
+def _controls_text(records: Sequence[Record]) -> str:
+    """Say how far cross entropy by the recipe of Cao et al. is from their number, step by step nearer to their code.
+
+    If the control missed, the copied rows could miss for the same reason, and would say nothing of their methods.
+    """
+    controls = [row for row in tables()["sources"]["rows"] if row["beside"] == "baseline"]
+    # In the order of tables.toml, what each control has of theirs.
+    steps = ("the first images of each class", "their images", "their images and initial weights")
+    parts = []
+    for row, images in zip(controls, steps, strict=True):
         distance = source_distance(records, row)
         if distance.points:
-            controls.append(f"{signed(list(distance.points.values()))} with {images}")
-    if controls:
-        columns = in_a_row([column_words(column) for column in source_cells(row)])
-        text += (
-            f"\n\nThe control minus its published errors, in points, on {columns}: "
-            f"{'; '.join(controls)}."
-        )
-    return text
+            parts.append(f"{signed(list(distance.points.values()))} with {images}")
+    if not parts:
+        return ""
+    # All controls have the same columns.
+    columns = in_a_row([column_words(column) for column in source_cells(controls[-1])])
+    return (
+        f"\n\nThe control minus its published errors, in points, on {columns}: {'; '.join(parts)}."
+    )
 
 
 def spread_text(records: Sequence[Record]) -> str:
-    """Say how much seeds of one cell differ, of networks alone and after RS."""
+    """Say how much seeds of one cell differ, of networks alone and after RS.
 
-    def largest(*readings: str) -> float:
-        spreads = []
-        for column in table1_columns(imbalanced=True):
-            for method in REPEATED:
-                for reading in readings:
-                    errors = cell(records, column, method, reading).errors
-                    if len(errors) > 1:
-                        spreads.append(stdev(errors))
-        return max(spreads, default=0.0)
-
-    alone = largest(LAST_EPOCH)
-    after = largest(HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
+    The paper has one network a cell, and no spread: what two of our seeds differ by is what its numbers could be off.
+    """
+    alone = _largest_spread(records, (LAST_EPOCH,))
+    after_rs = (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
+    after = _largest_spread(records, after_rs)
     if not alone:
         return NO_NETWORK
     return (
@@ -121,27 +147,38 @@ def spread_text(records: Sequence[Record]) -> str:
     )
 
 
+def _largest_spread(records: Sequence[Record], readings_of_cells: Sequence[str]) -> float:
+    """Return the largest standard deviation over the seeds of a cell of Table 1, in points; 0 without two seeds."""
+    spreads = []
+    for column in table1_columns(imbalanced=True):
+        for method in REPEATED:
+            for reading in readings_of_cells:
+                errors = cell(records, column, method, reading).errors
+                if len(errors) > 1:
+                    spreads.append(stdev(errors))
+    return max(spreads, default=0.0)
+
+
 def table1_text(records: Sequence[Record]) -> str:
     """Say what Table 1 shows of over-sampling, and in how many columns the nearer readings are trained."""
     columns = table1_columns("cifar10", imbalanced=True)
     published = published_errors("over-sample")
     plain = published_errors("baseline")
-    theirs = [column for column in columns if published[column] < plain[column]]
-    lines = [
+    improved = sum(published[column] < plain[column] for column in columns)
+    parts = [
         "Over-sampling improves on the baseline of CIFAR-10 in "
-        f"{len(theirs)} of {len(columns)} imbalanced columns as published"
+        f"{improved} of {len(columns)} imbalanced columns as published"
     ]
     for method in ("over-sample", "over-sample-largest"):
-        pairs = []
+        improves = []  # of each column that has both
         for column in columns:
             ours = cell(records, column, method).errors
-            base = cell(records, column, "baseline")
-            if ours and base.errors:
-                pairs.append(mean(ours) < mean(base.errors))
-        if pairs:
-            lines.append(
-                f"in {sum(pairs)} of {len(pairs)} of ours by the row {METHODS[method].title}"
-            )
+            baseline = cell(records, column, "baseline").errors
+            if ours and baseline:
+                improves.append(mean(ours) < mean(baseline))
+        if improves:
+            title = METHODS[method].title
+            parts.append(f"in {sum(improves)} of {len(improves)} of ours by the row {title}")
     trained = []
     for reading in readings():
         if reading.in_table1:
@@ -149,7 +186,7 @@ def table1_text(records: Sequence[Record]) -> str:
             count = sum(bool(full_runs(records, *place)) for place in places)
             trained.append(f"{reading.title} in {count} of {len(places)}")
     return (
-        f"{', '.join(lines)}. Below the rows that the paper leaves open stands another reading of each, where "
+        f"{', '.join(parts)}. Below the rows that the paper leaves open stands another reading of each, where "
         f"it is trained: {'; '.join(trained)} columns."
     )
 
@@ -158,23 +195,28 @@ def table2_text(records: Sequence[Record]) -> str:
     """Say what Table 2 shows: recipes, WVN beside the plain network, gamma from unlabelled test images."""
     lines = []
     distances = {distance.title: distance for distance in table2_distances(records)}
-    if baseline := distances.get("Baseline, recipe of Cao et al."):
-        lines.append(_by_the_recipe_of_cao(baseline, distances))
+    if "Baseline, recipe of Cao et al." in distances:
+        lines.append(_by_the_recipe_of_cao(distances))
     lines += _wvn_beside_plain(records)
     lines += _misled_by_test_images(records)
     return "\n".join(lines) or NO_NETWORK
 
 
-def _by_the_recipe_of_cao(baseline: Distance, distances: dict[str, Distance]) -> str:
-    ours = distances["Baseline, our recipe"]
+def _by_the_recipe_of_cao(distances: Mapping[str, Distance]) -> str:
+    """Say how far the plain network is from Table 2 by the recipe of its source and by ours, and RS on it."""
+
+    def points(title: str) -> str:
+        return signed(list(distances[title].points.values()))
+
     text = (
         "- **By the recipe of Cao et al.** the row Baseline is "
-        f"{signed(list(baseline.points.values()))} points from the published errors"
+        f"{points('Baseline, recipe of Cao et al.')} points from the published errors"
     )
-    if scaled := distances.get("Baseline+RS, recipe of Cao et al."):
-        text += f", and RS at the paper's 0.1 {signed(list(scaled.points.values()))} points from its row"
+    scaled = "Baseline+RS, recipe of Cao et al."
+    if scaled in distances:
+        text += f", and RS at the paper's 0.1 {points(scaled)} points from its row"
     return (
-        f"{text}. By our recipe, a short one, Baseline is {signed(list(ours.points.values()))} "
+        f"{text}. By our recipe, a short one, Baseline is {points('Baseline, our recipe')} "
         "points away. Between the two, recipe, order of classes and a bias in the head changed at "
         "once: which of them matters was not tried."
     )
@@ -189,12 +231,11 @@ def _wvn_beside_plain(records: Sequence[Record]) -> list[str]:
         if points and cifar:
             ahead = sum(off < 0 for off in points)
             behind = sum(off > 0 for off in cifar)
-            seeds = [
-                len(full_runs(records, column, "wvn")) for column in tables()[table]["columns"]
-            ]
+            columns = tables()[table]["columns"]
+            seeds = max(len(full_runs(records, column, "wvn")) for column in columns)
             networks = "one network"
-            if max(seeds) != 1:
-                networks = f"up to {max(seeds)} networks"
+            if seeds != 1:
+                networks = f"up to {seeds} networks"
             lines.append(
                 f"- **WVN+RS minus Baseline+RS** by {recipe}, each at its best gamma on test: "
                 f"{signed(points)} points, ahead in {ahead} of {len(points)} columns, {networks} "
@@ -206,6 +247,7 @@ def _wvn_beside_plain(records: Sequence[Record]) -> list[str]:
 def _wvn_minus_plain(
     records: Sequence[Record], columns: Sequence[str], reading: str
 ) -> list[float]:
+    """Return the mean error of WVN minus that of the plain network, in the columns that have both."""
     points = []
     for column in columns:
         wvn = cell(records, column, "wvn", reading).errors
@@ -216,6 +258,11 @@ def _wvn_minus_plain(
 
 
 def _misled_by_test_images(records: Sequence[Record]) -> list[str]:
+    """Say what gamma from unlabelled test images does where the rare classes are hardly ever predicted.
+
+    To make predicted shares even, gamma has to go past the one that is best on test, and takes images of frequent
+    classes along.
+    """
     column = "tiny-imagenet:step:100"
     parts = []
     for method in REPEATED:
@@ -225,16 +272,20 @@ def _misled_by_test_images(records: Sequence[Record]) -> list[str]:
             parts.append(f"{METHODS[method].title} has {matched.text} so, {alone} alone")
     if not parts:
         return []
-    runs = [run for method in REPEATED for run in full_runs(records, column, method)]
-    predicted = max(max(run["recall"][100:]) for run in runs)
+    recalls = []
+    for method in REPEATED:
+        for run in full_runs(records, column, method):
+            # Under step imbalance the second half of the 200 classes is rare.
+            recalls += [recall for recall in run["recall"][100:] if recall is not None]
     return [
         "- **Gamma from the test images, without their labels, misleads** at step imbalance of "
-        f"ratio 100, where the recall of the hundred rare classes is at most {predicted:.0%}: "
+        f"ratio 100, where the recall of the hundred rare classes is at most {max(recalls):.0%}: "
         f"{'; '.join(parts)}. `tune_unlabelled` warns of it."
     ]
 
 
 def readings_table(records: Sequence[Record]) -> str:
+    """Return every reading of the rows that the paper leaves open: the last epoch, in parentheses the best on test."""
     columns = tables()["readings"]["columns"]
     rows = []
     for row in tables()["readings"]["rows"]:
@@ -245,8 +296,12 @@ def readings_table(records: Sequence[Record]) -> str:
             for column in columns:
                 last = cell(records, *reading.place(column)).text
                 best = cell(records, *reading.place(column), BEST_EPOCH).text
-                cells.append(f"{last} ({best})" if last else "")
+                text = ""
+                if last:
+                    text = f"{last} ({best})"
+                cells.append(text)
             rows.append((reading.title, cells))
+        # Below its readings, what the row has in the paper.
         published = published_errors(row["method"])
         title = f"*{METHODS[row['method']].title}, published*"
         rows.append((title, [f"*{published[column]:.2f}*" for column in columns]))

@@ -3,19 +3,24 @@
 A table is a list of cells, column and method (`_cells`). Each becomes one training or several (`_hold_outs`): methods
 that are repeated have three seeds, and one more network, the companion, that holds a tenth of its training images out
 to choose gamma on. `reproduce` trains those without a record; `Training.name` is the name of the record.
+
+The road: `trainings` -> `_cells` (what a table shows) -> `_hold_outs` (how often each cell is trained) -> `_spec` (the
+name of a column as settings). Nothing is trained here, and no data are read: a list of all trainings is there in
+milliseconds, for `--dry-run` and for the page that says what is missing.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, get_args
+from typing import cast, get_args
 
 from levelhead.core import counts
 from levelhead.support.errors import LevelheadError
 
-from ..lab.choices import PaperTable, TrainingDtype
+from ..lab.choices import PaperTable, Profile, TrainingDtype
 from ..methods import METHODS
 from ..runs.spec import Spec
+from .table_fields import OwnTable, Place, SpecFields
 from .tables import (
     DATA_SIZES,
     REPEATED,
@@ -23,13 +28,15 @@ from .tables import (
     readings,
     repeated_methods,
     source_cells,
+    table_named,
     tables,
+    without_recipe,
 )
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 HOLD_OUT = 0.1
 DTYPE: TrainingDtype = "bfloat16"  # of all records in results/
-# The columns of `wvn-released`.
+# The columns of `wvn-released`, WVN with the order of steps of the released code.
 RELEASED_COLUMNS = (
     "cifar10:100",
     "cifar10:10",
@@ -48,8 +55,14 @@ class Training:
 
     @property
     def name(self) -> str:
-        """The name of its record: what is trained on what, and a hash of everything that decides its numbers."""
-        return f"{self.spec.title}{'-held' if self.spec.hold_out else ''}-{self.spec.key}"
+        """The name of its record: what is trained on what, and a hash of everything that decides its numbers.
+
+        The hash leaves the table out, so that tables share networks: Table 3 needs none that Table 1 has not trained.
+        """
+        held = ""
+        if self.spec.hold_out:
+            held = "-held"
+        return f"{self.spec.title}{held}-{self.spec.key}"
 
     @property
     def command(self) -> str:
@@ -69,6 +82,7 @@ class Training:
             profile = counts.long_tail
         per_class = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
         samples = per_class.sum()
+        # These methods draw another number of images an epoch than the set has.
         if self.spec.method in ("under-sample", "under-sample-once"):
             samples = per_class.min() * len(per_class)
         elif self.spec.method == "over-sample-largest":
@@ -87,6 +101,9 @@ def trainings(
 ) -> list[Training]:
     """Return every training of a table, once.
 
+    The first seed of every cell comes before the second of any, and repeated methods before others: whoever stops
+    half-way has the cells that most of the page needs.
+
     Args:
         table: such as `table1`.
         root: the folder of the data sets; None where nothing is trained.
@@ -94,9 +111,15 @@ def trainings(
         only: cells or columns, if not all: `cifar10:100:wvn`, `cifar10:*`.
         dtype: the precision to train in.
         unofficial: accept data files with another md5.
+
+    Raises:
+        LevelheadError: if one of `only` matches no cell of the table.
+
+    >>> [training.command for training in trainings("table1", seeds=1, only=["cifar10:100:focal"])]
+    ['levelhead reproduce table1 --root DIR --only cifar10:100:focal --seeds 1']
     """
     planned = []
-    for seed in range(seeds):  # the first seed of every cell comes before the second of any
+    for seed in range(seeds):
         for column, method in _cells(table):
             for hold_out in _hold_outs(table, column, method, seed):
                 spec = _spec(column, method, seed, hold_out, root, dtype)
@@ -115,51 +138,67 @@ def trainings(
     return [t for t in planned if any(_matches(t, cell) for cell in only)]
 
 
-def _cells(table: PaperTable) -> list[tuple[str, str]]:
-    """Return column and method of every cell of a table, repeated methods first."""
+def _cells(table: PaperTable) -> list[Place]:
+    """Return column and method of every cell of a table once, repeated methods first.
+
+    Tables of ours say in tables.toml what is trained; those of the paper also have rows that are not.
+    """
     if table in ("strong", "frontier", "frontier-long"):
-        cells = _product(repeated_methods(table), tables()[table]["columns"])
+        cells = _product(repeated_methods(table), table_named(table)["columns"])
     elif table == "readings":
-        cells = [one.place(column) for one in readings() for column in one.columns]
+        cells = []
+        for reading in readings():
+            cells += [reading.place(column) for column in reading.columns]
     elif table == "sources":
-        places = [source_cells(row).values() for row in tables()[table]["rows"]]
-        cells = [place[:2] for row in places for place in row]
-    elif table in ("table2-sources", "table2-readings"):
+        cells = []
+        for row in tables()["sources"]["rows"]:
+            cells += [source.place for source in source_cells(row).values()]
+    elif table == "table2-sources" or table == "table2-readings":
         cells = _product(tables()[table]["rows"], tables()[table]["columns"])
     elif table == "table3":  # its columns end in the network: cifar10:100:wvn
-        columns = [column.rpartition(":")[0] for column in tables()[table]["columns"]]
+        columns = [column.rpartition(":")[0] for column in tables()["table3"]["columns"]]
         cells = _product(REPEATED, columns)
-    else:
+    elif table == "table1" or table == "table2":
         cells = _cells_of_the_paper(table)
     repeated = repeated_methods(table)
+    # Sorting is stable: within both groups the order of the table stays.
     return sorted(dict.fromkeys(cells), key=lambda cell: cell[1] not in repeated)
 
 
-def _product(methods: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
+def _product(methods: Sequence[str], columns: Sequence[str]) -> list[Place]:
+    """Return every method in every column, row by row."""
     return [(column, method) for method in methods for column in columns]
 
 
-def _cells_of_the_paper(table: PaperTable) -> list[tuple[str, str]]:
-    """Return the cells of Table 1 or 2 that are trained: RS is not, nor what equals another row."""
-    methods = []
-    for row in tables()[table]["rows"]:
-        methods.append(METHODS[row["method"]].trained_as or row["method"])
-    methods += [row["also"] for row in tables()[table]["rows"] if "also" in row]
+def _cells_of_the_paper(table: OwnTable) -> list[Place]:
+    """Return the cells of Table 1 or 2 that are trained.
+
+    A row after RS is not: it is read from the network before it. Nor are rows in balanced columns that equal another
+    one there. Added are methods that the paper does not name as it trains them: `ldam-drw`, which its row LDAM is,
+    `also`, and WVN as in the released code.
+    """
+    rows = tables()[table]["rows"]
+    methods = [METHODS[row["method"]].trained_as or row["method"] for row in rows]
     if table == "table1":
         methods.append("ldam-drw")
-    cells = _product(methods, tables()[table]["columns"])
-    cells = [
-        (column, method)
-        for column, method in cells
-        if not column.endswith(":1") or method not in SAME_WHEN_BALANCED
-    ]
+    else:
+        methods += [row["also"] for row in tables()["table2"]["rows"] if "also" in row]
+    cells = []
+    for column, method in _product(methods, tables()[table]["columns"]):
+        if not column.endswith(":1") or method not in SAME_WHEN_BALANCED:
+            cells.append((column, method))
     if table == "table1":
         cells += _product(["wvn-released"], RELEASED_COLUMNS)
     return cells
 
 
 def _hold_outs(table: PaperTable, column: str, method: str, seed: int) -> Sequence[float]:
-    """Return the shares to hold out in trainings of a cell with this seed; none where it is not trained."""
+    """Return the shares to hold out in trainings of a cell with this seed; none where it is not trained.
+
+    Only repeated methods have more than the first seed, and not where that would tell little or cost most: in balanced
+    columns and in Table 2. The companion has the first seed. There is none in balanced columns, where RS is the
+    identity, and none by the recipes of sources, whose rows are compared as trained.
+    """
     repeated = method in repeated_methods(table)
     one_seed = column.endswith(":1") or column in tables()["table2"]["columns"]
     if seed > 0:
@@ -182,21 +221,12 @@ def _spec(
     dtype: TrainingDtype,
 ) -> Spec:
     """Return the spec of a column's name: RECIPE/DATA:PROFILE:RATIO, without what is usual."""
-    recipe, _, rest = column.rpartition("/")
-    data, *named_profile, ratio = rest.split(":")
-    profile: Any = "long-tail"
+    data, *named_profile, ratio = without_recipe(column).split(":")
+    profile: Profile = "long-tail"
     if ratio == "1":
         profile = "given"
     elif named_profile:
-        profile = named_profile[0]
-    ours: dict[str, Any] = {
-        "recipe": recipe or None,
-        **tables()["sources"]["specs"].get(recipe, {}),
-    }
-    # What the paper leaves open for Table 2 and we chose: recipe, stem and epochs.
-    if data == "tiny-imagenet":
-        table = tables()["table2"]
-        ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
+        profile = cast(Profile, named_profile[0])  # `Spec` checks it
     return Spec(
         data,
         root=root,
@@ -207,11 +237,23 @@ def _spec(
         seed=seed,
         engine="fast",
         dtype=dtype,
-        **ours,
+        **_fields_of(column),
     )
+
+
+def _fields_of(column: str) -> SpecFields:
+    """Return what a column says of the training beside data and profile: its recipe, and what belongs to it."""
+    recipe, _, rest = column.rpartition("/")
+    # What the paper leaves open for Table 2 and we chose: recipe, stem and epochs.
+    if rest.startswith("tiny-imagenet:"):
+        table2 = tables()["table2"]
+        return {**table2["ours"], "epochs": table2["epochs"][table2["columns"].index(column)]}
+    fields: SpecFields = {"recipe": recipe or None}
+    fields.update(tables()["sources"]["specs"].get(recipe, {}))
+    return fields
 
 
 def _matches(training: Training, cell: str) -> bool:
-    return fnmatchcase(training.column, cell) or fnmatchcase(
-        f"{training.column}:{training.spec.method}", cell
-    )
+    """Say whether a training belongs to a cell or a column as `only` names them, with `*` for anything."""
+    column_and_method = f"{training.column}:{training.spec.method}"
+    return fnmatchcase(training.column, cell) or fnmatchcase(column_and_method, cell)

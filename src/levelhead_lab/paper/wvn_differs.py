@@ -1,13 +1,32 @@
-"""Why WVN+RS differs from the paper: the authors' own code, all our trainings of it, its precision, its epochs."""
+"""Why WVN+RS differs from the paper: the authors' own code, all our trainings of it, its precision, its epochs.
+
+Our WVN+RS is behind the published row. Each function here writes one place of the page that asks for the reason:
+
+- `authors_table`: does the authors' own code reach the row? (results/authors.json)
+- `pooled_text`: is it chance? All networks of one setting, however they came to be trained.
+- `precision_table`: is it our half precision? (results/precision.json)
+- `epochs_table`, `epochs_text`: is it the choice of the epoch? (results/epochs.json)
+
+Errors are in percent wherever a `Cell` or a sentence has them; those of epochs.json are shares.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Any
+from typing import Literal
 
 from ..methods import METHODS
-from .cells import BEST_ON_TEST, Cell, Record, cell, full_runs
+from .cells import BEST_ON_TEST, Cell, Record, cell
 from .markdown import markdown_table
+from .measured_fields import (
+    Authors,
+    AuthorsRun,
+    EpochErrors,
+    EpochsRun,
+    Part,
+    PrecisionRun,
+    PrecisionStudy,
+)
 from .tables import column_title, column_words, published_errors
 from .words import count_of, errors_in_a_row, in_a_row, signed
 
@@ -29,64 +48,81 @@ class AuthorsColumn:
         """By how many points WVN+RS is above Baseline+RS."""
         return mean(self.wvn_last.errors) - mean(self.baseline_last.errors)
 
+    @property
+    def reaches(self) -> bool:
+        """Whether any of its networks is as good as the published row."""
+        return self.wvn_lowest <= self.published
 
-def authors_columns(authors: dict[str, Any]) -> list[AuthorsColumn]:
-    found = []
+
+def authors_columns(authors: Authors) -> list[AuthorsColumn]:
+    """Return what the authors' code reaches in each column in which it was run, in the order of the file."""
+    columns = []
     for column in dict.fromkeys(run["column"] for run in authors["runs"]):
         runs = [run for run in authors["runs"] if run["column"] == column]
-        last = {}
-        for method in ("wvn", "baseline"):
-            errors = [r["RS"] for r in runs if (r["method"], r["which"]) == (method, "last")]
-            last[method] = Cell(tuple(errors))
-        found.append(
+        wvn = [run for run in runs if run["method"] == "wvn"]
+        baseline = [run for run in runs if run["method"] == "baseline"]
+        columns.append(
             AuthorsColumn(
                 column=column,
-                wvn_last=last["wvn"],
-                baseline_last=last["baseline"],
-                wvn_lowest=min(run["RS"] for run in runs if run["method"] == "wvn"),
+                wvn_last=_after_last_epoch(wvn),
+                baseline_last=_after_last_epoch(baseline),
+                wvn_lowest=min(run["RS"] for run in wvn),
                 published=published_errors("wvn+rs")[column],
             )
         )
-    return found
+    return columns
 
 
-def authors_verdict(authors: dict[str, Any]) -> str:
+def _after_last_epoch(runs: Sequence[AuthorsRun]) -> Cell:
+    return Cell(tuple(run["RS"] for run in runs if run["which"] == "last"))
+
+
+def authors_verdict(authors: Authors) -> str:
     """Return in a sentence whether the authors' code reaches the published WVN+RS."""
     columns = authors_columns(authors)
-    reached = [found for found in columns if found.wvn_lowest <= found.published]
-    behind = [found for found in columns if found.behind > 0]
-    lowest = errors_in_a_row([found.wvn_lowest for found in columns])
-    published = errors_in_a_row([found.published for found in columns])
-    where = in_a_row([column_words(found.column) for found in columns])
-    points = signed([found.behind for found in columns])
+    reached = sum(column.reaches for column in columns)
+    behind = sum(column.behind > 0 for column in columns)
+    lowest = errors_in_a_row([column.wvn_lowest for column in columns])
+    published = errors_in_a_row([column.published for column in columns])
+    where = in_a_row([column_words(column.column) for column in columns])
+    points = signed([column.behind for column in columns])
     return (
         f"The authors' code, run on {where}, reaches the published WVN+RS in "
-        f"{count_of(len(reached), len(columns))}: its lowest errors, after the last epoch or the one that "
+        f"{count_of(reached, len(columns))}: its lowest errors, after the last epoch or the one that "
         f"is best on test and at the best gamma on test, are {lowest}, where {published} are published. "
-        f"After the last epoch it is behind its own Baseline+RS in {count_of(len(behind), len(columns))} "
+        f"After the last epoch it is behind its own Baseline+RS in {count_of(behind, len(columns))} "
         f"(by {points} points)"
     )
 
 
-def authors_table(authors: dict[str, Any], records: Sequence[Record]) -> str:
-    titles = {
-        "alone": "alone",
-        "RS at 0.1": "RS at 0.1, the default",
-        "RS at 0.5": "RS at 0.5, as their script",
-        "RS": "RS, best",
-        "shift": "shift, best",
-    }
+# What the table of the authors' code calls each error, by its key in authors.json.
+AUTHORS_ERRORS: dict[Literal["alone", "RS at 0.1", "RS at 0.5", "RS", "shift"], str] = {
+    "alone": "alone",
+    "RS at 0.1": "RS at 0.1, the default",
+    "RS at 0.5": "RS at 0.5, as their script",
+    "RS": "RS, best",
+    "shift": "shift, best",
+}
+
+
+def authors_table(authors: Authors, records: Sequence[Record]) -> str:
+    """Return the verdict on the authors' code, all of its errors, and how far our networks are from its.
+
+    A row has the networks of one column, one method and one of the epochs that the code keeps.
+    """
+    groups: dict[tuple[str, str, str], list[AuthorsRun]] = {}
+    for run in authors["runs"]:
+        groups.setdefault((run["column"], run["method"], run["which"]), []).append(run)
     rows = []
-    for (column, method, which), runs in _grouped(
-        authors["runs"], ("column", "method", "which")
-    ).items():
+    for (column, method, which), runs in groups.items():
         cells = [", ".join(str(run["epoch"]) for run in runs)]
-        for key in titles:
-            cells.append(Cell(tuple(run[key] for run in runs if key in run)).text)
+        for key in AUTHORS_ERRORS:
+            errors = [run.get(key) for run in runs]  # some were measured of a few networks alone
+            cells.append(Cell(tuple(error for error in errors if error is not None)).text)
         cells.append(f"*{published_errors(f'{method}+rs')[column]:.2f}*")
         title = f"{column_title(column)}: {METHODS[method].title}, {which.replace('_', ' ')}"
         rows.append((title, cells))
-    head = ["error, %", "epoch", *titles.values(), "published with RS"]
+    head = ["error, %", "epoch", *AUTHORS_ERRORS.values(), "published with RS"]
     return (
         f"**{authors_verdict(authors)}.**\n\n{markdown_table(head, rows)}\n\n"
         f"{authors['code']}, on one {authors['hardware']} in {authors['precision']}, changed only where a torch of "
@@ -96,45 +132,45 @@ def authors_table(authors: dict[str, Any], records: Sequence[Record]) -> str:
     )
 
 
-def _same_as_ours(authors: dict[str, Any], records: Sequence[Record]) -> str:
+def _same_as_ours(authors: Authors, records: Sequence[Record]) -> str:
     """Say how far our networks are from those of the authors' code."""
-    differences = []
-    for found in authors_columns(authors):
-        ours = cell(records, found.column, "wvn", BEST_ON_TEST).errors
+    to_theirs = []  # from ours, in points
+    to_paper = []  # from theirs
+    for column in authors_columns(authors):
+        theirs = mean(column.wvn_last.errors)
+        to_paper.append(theirs - column.published)
+        ours = cell(records, column.column, "wvn", BEST_ON_TEST).errors
         if ours:
-            differences.append(mean(ours) - mean(found.wvn_last.errors))
-    if not differences:
+            to_theirs.append(mean(ours) - theirs)
+    if not to_theirs:
         return "We have no network of these columns to compare with."
-    off = signed(differences)
-    to_paper = signed(
-        [mean(found.wvn_last.errors) - found.published for found in authors_columns(authors)]
-    )
     return (
-        f"With the best gamma on test, our WVN+RS of Table 1 is {off} points from theirs, and theirs {to_paper} points "
+        f"With the best gamma on test, our WVN+RS of Table 1 is {signed(to_theirs)} points from theirs, and theirs "
+        f"{signed(to_paper)} points "
         "from the published rows: our rows are those of the code, not of the paper."
     )
 
 
 def pooled_text(
-    records: Sequence[Record], precision: dict[str, Any], epochs: Sequence[dict[str, Any]]
+    records: Sequence[Record], precision: PrecisionStudy, epochs: Sequence[EpochsRun]
 ) -> str:
     """Return one number for what three measurements of one setting gave, and what each gave."""
     lines = []
     for method in ("wvn", "baseline"):
-        parts = {
-            "Table 1": [
-                100 * r["best_on_test"]["error"] for r in full_runs(records, COLUMN, method)
-            ],
+        studies = {
+            "Table 1": cell(records, COLUMN, method, BEST_ON_TEST).errors,
             "the study of precision": _in_bfloat16(precision, method),
             "the study of epochs": _last_epochs(epochs, method),
         }
-        parts = {where: errors for where, errors in parts.items() if errors}
-        pooled = Cell(tuple(error for errors in parts.values() for error in errors))
-        each = ", ".join(
-            f"{mean(errors):.2f} of {len(errors)} ({where})" for where, errors in parts.items()
-        )
+        pooled: list[float] = []
+        parts = []
+        for study, errors in studies.items():
+            if errors:
+                pooled += errors
+                parts.append(f"{mean(errors):.2f} of {len(errors)} ({study})")
         lines.append(
-            f"- {METHODS[method].title}+RS: **{pooled.text}** over {len(pooled.errors)} networks: {each}."
+            f"- {METHODS[method].title}+RS: **{Cell(tuple(pooled)).text}** over {len(pooled)} networks: "
+            f"{', '.join(parts)}."
         )
     return (
         f"On {column_title(COLUMN)} one setting was trained for three purposes. With the best gamma on test, all in "
@@ -142,21 +178,35 @@ def pooled_text(
     )
 
 
-def _in_bfloat16(precision: dict[str, Any], method: str) -> list[float]:
-    kind = (method, "bfloat16")
-    return [run["RS"] for run in precision["runs"] if (run["method"], run["precision"]) == kind]
+def _in_bfloat16(precision: PrecisionStudy, method: str) -> list[float]:
+    """Return the errors of those networks of the study of precision that are trained as those of Table 1 are."""
+    errors = []
+    for run in precision["runs"]:
+        if run["method"] == method and run["precision"] == "bfloat16":
+            errors.append(run["RS"])
+    return errors
 
 
-def _last_epochs(epochs: Sequence[dict[str, Any]], method: str) -> list[float]:
-    runs = [run for run in epochs if f"{run['data']}:{run['ratio']:g}" == COLUMN]
-    return [100 * run["epochs"][-1]["rescale"]["error"] for run in runs if run["method"] == method]
+def _last_epochs(epochs: Sequence[EpochsRun], method: str) -> list[float]:
+    """Return the errors after the last epoch in the study of epochs, in percent."""
+    errors = []
+    for run in epochs:
+        column = f"{run['data']}:{run['ratio']:g}"
+        if column == COLUMN and run["method"] == method:
+            errors.append(100 * run["epochs"][-1]["rescale"]["error"])
+    return errors
 
 
-def precision_table(precision: dict[str, Any]) -> str:
-    """Return the errors in each precision, and the differences of networks with the same seed and batches."""
-    parts = ("alone", "RS", "shift")
+def precision_table(precision: PrecisionStudy) -> str:
+    """Return the errors in each precision, and the differences of networks with the same seed and batches.
+
+    Differences within a seed leave the spread of seeds out, which would cover what a precision costs.
+    """
+    parts: tuple[Part, ...] = ("alone", "RS", "shift")
     head = ["error, %", "alone", "RS, best gamma on test", "shift, best strength on test"]
-    groups = _grouped(precision["runs"], ("method", "precision"))
+    groups: dict[tuple[str, str], list[PrecisionRun]] = {}
+    for run in precision["runs"]:
+        groups.setdefault((run["method"], run["precision"]), []).append(run)
     rows = []
     for (method, name), runs in sorted(groups.items()):
         cells = [Cell(tuple(run[part] for run in runs)).text for part in parts]
@@ -164,6 +214,7 @@ def precision_table(precision: dict[str, Any]) -> str:
     paired = []
     for (method, name), runs in sorted(groups.items()):
         for (other_method, other), others in sorted(groups.items()):
+            # Each two precisions of a method once, in the order of the alphabet.
             if method == other_method and name < other:
                 title = f"{METHODS[method].title}, {name} minus {other}"
                 paired.append((title, [_paired(runs, others, part) for part in parts]))
@@ -172,19 +223,25 @@ def precision_table(precision: dict[str, Any]) -> str:
     return f"{markdown_table(head, rows)}\n\nThe same, paired by seed and batches, {seeds} seeds:\n\n{pairs}"
 
 
-def _paired(runs: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], part: str) -> str:
-    other = {run["seed"]: run[part] for run in others}
-    differences = [run[part] - other[run["seed"]] for run in runs if run["seed"] in other]
+def _paired(runs: Sequence[PrecisionRun], others: Sequence[PrecisionRun], part: Part) -> str:
+    """Return the mean difference of networks with the same seed and its standard error; nothing of fewer than two."""
+    by_seed = {run["seed"]: run[part] for run in others}
+    differences = []
+    for run in runs:
+        if run["seed"] in by_seed:
+            differences.append(run[part] - by_seed[run["seed"]])
     if len(differences) < 2:
         return ""
-    error = stdev(differences) / len(differences) ** 0.5
-    return f"{mean(differences):+.2f} ± {error:.2f}"
+    standard_error = stdev(differences) / len(differences) ** 0.5
+    return f"{mean(differences):+.2f} ± {standard_error:.2f}"
 
 
-def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
+def epochs_table(runs: Sequence[EpochsRun]) -> str:
+    """Return each network after its last epoch and after the one that is best on test as trained."""
     rows = []
     for run in runs:
-        last, best = run["epochs"][-1], _best_epoch(run)
+        last = run["epochs"][-1]
+        best = _best_epoch(run)
         cells = [*_three_errors(last), str(best["epoch"]), *_three_errors(best)]
         rows.append((f"{METHODS[run['method']].title}, ratio {run['ratio']:g}", cells))
     parts = ["alone", "RS", "shift"]
@@ -192,48 +249,44 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
     return markdown_table(["CIFAR-10", *last_parts, "best epoch", *parts], rows)
 
 
-def epochs_text(runs: Sequence[dict[str, Any]], authors: dict[str, Any]) -> str:
-    """Say what the choice of the epoch on test explains of the published WVN+RS, and what not."""
+def epochs_text(runs: Sequence[EpochsRun], authors: Authors) -> str:
+    """Say what the choice of the epoch on test explains of the published WVN+RS, and what not.
+
+    It explains the row of a ratio if, at the epoch that is best on test, more than half of the networks reach it, ours
+    and those of the authors' code.
+    """
     lines = []
     for ratio in dict.fromkeys(run["ratio"] for run in runs):
         column = f"cifar10:{ratio:g}"
         published = published_errors("wvn+rs")[column]
         ours = [run for run in runs if run["ratio"] == ratio and run["method"] != "baseline"]
         at_best = [100 * _best_epoch(run)["rescale"]["error"] for run in ours]
-        theirs = [
-            run["RS"]
-            for run in authors["runs"]
-            if (run["column"], run["method"], run["which"]) == (column, "wvn", "model_best")
-        ]
+        theirs = []
+        for run in authors["runs"]:
+            if (run["column"], run["method"], run["which"]) == (column, "wvn", "model_best"):
+                theirs.append(run["RS"])
         errors = [*at_best, *theirs]
         reached = [error for error in errors if error <= published]
         explains = "does not explain"
         if 2 * len(reached) > len(errors):
             explains = "explains"
-        least = min(100 * row["rescale"]["error"] for run in ours for row in run["epochs"])
+        least = min(min(row["rescale"]["error"] for row in run["epochs"]) for run in ours)
         lines.append(
             f"- **At ratio {ratio:g}** {published:.2f} is published. At the epoch that is best on test, "
             f"and the best gamma on test, {count_of(len(reached), len(errors))} networks reach it: ours "
             f"have {errors_in_a_row(at_best)} (normalized after the step, and before it as in the "
             f"released code), those of the authors' code {errors_in_a_row(theirs)}. That reading "
-            f"{explains} the row. At any epoch ours have no less than {least:.2f}."
+            f"{explains} the row. At any epoch ours have no less than {100 * least:.2f}."
         )
     return "\n".join(lines)
 
 
-def _best_epoch(run: dict[str, Any]) -> dict[str, Any]:
+def _best_epoch(run: EpochsRun) -> EpochErrors:
+    """Return the epoch whose error alone is lowest on test: the one that the authors' code keeps."""
     return min(run["epochs"], key=lambda row: row["error"])
 
 
-def _three_errors(row: dict[str, Any]) -> list[str]:
+def _three_errors(row: EpochErrors) -> list[str]:
+    """Return the errors as trained, after RS and after the shift, in percent."""
     errors = (row["error"], row["rescale"]["error"], row["shift"]["error"])
     return [f"{100 * error:.2f}" for error in errors]
-
-
-def _grouped(
-    runs: Sequence[dict[str, Any]], keys: Sequence[str]
-) -> dict[tuple[str, ...], list[dict[str, Any]]]:
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for run in runs:
-        groups.setdefault(tuple(run[key] for key in keys), []).append(run)
-    return groups
