@@ -52,10 +52,10 @@ _STEPS = 30  # the most that Newton takes
 
 
 class Mask(NamedTuple):
-    """Which numbers of a class are fitted."""
+    """Which numbers of a class are fitted: the only way in which the three rules differ here."""
 
-    scales: bool
-    offsets: bool
+    scales: bool  # a
+    offsets: bool  # c
 
 
 def fit_per_class(samples: Samples, mask: Mask) -> tuple[Fits, float]:
@@ -68,6 +68,9 @@ def fit_per_class(samples: Samples, mask: Mask) -> tuple[Fits, float]:
     Returns:
         The fits, for classes that occur as in training: what a goal asks for is not added yet. And
         the temperature T that calibrates the scores.
+
+    Raises:
+        LevelheadError: no class has two samples, so that no fit could be judged by another sample of it.
     """
     if samples.sizes.max() < 2:
         reason = "expected a class with at least two samples, got one sample per class"
@@ -80,7 +83,10 @@ def fit_per_class(samples: Samples, mask: Mask) -> tuple[Fits, float]:
 
 @dataclass(frozen=True, eq=False)
 class LogLoss:
-    """The penalized log loss of some samples, as a function of a and c."""
+    """The penalized log loss of some samples, as a function of a and c.
+
+    What does not depend on a and c (odds, means, spreads) is computed once and kept, as all fits share it.
+    """
 
     samples: Samples
     scores: Array  # [N, K], in the precision of the fit
@@ -90,7 +96,10 @@ class LogLoss:
 
     @staticmethod
     def of(samples: Samples, mask: Mask) -> LogLoss:
-        """Return the loss at the temperature that calibrates the scores."""
+        """Return the loss at the temperature that calibrates the scores.
+
+        Of few numbers in float64, of many in float32, in half the memory; tensors stay as they are.
+        """
         base = np.zeros(samples.classes)
         temperature = 1.0
         # Scales alone have no shift to begin with, and are a temperature for each class themselves.
@@ -108,7 +117,7 @@ class LogLoss:
     # ---- What is fitted ------------------------------------------------------------------------
 
     def fit_folds(self) -> tuple[Fit, list[Fit]]:
-        """Return the fit on all samples, and one without each fold."""
+        """Return the fit on all samples, and one without each fold of `samples.folds`."""
         every = np.ones(len(self.samples.labels))
         whole = self.minimize(self._rows(every), self._nothing)
         kept = [(self.samples.fold != fold) * every for fold in self.samples.folds]
@@ -129,7 +138,15 @@ class LogLoss:
         return self._step_from(whole, [times])[0]
 
     def minimize(self, rows: _Rows, start: Fit) -> Fit:
-        """Return the minimum on some samples, by Newton's steps from a start."""
+        """Return the minimum on some samples, by Newton's steps from a start.
+
+        The loss is convex, so that a Newton step with halving cannot fail: it ends where the slopes are
+        as small as the precision allows, after 30 steps, or where only rounding is left.
+
+        Args:
+            rows: which samples count; one set of them.
+            start: [K, 1] each; that on all samples is near every fit without a fold.
+        """
         fit = start.times(rows.free)
         seen = self._look(fit.plus(rows.mix))
         value = self._value(rows, fit, seen)
@@ -303,7 +320,7 @@ class LogLoss:
         return _ScaledShares(log(total) + top - first, shares, self._standard)
 
     def _value(self, rows: _Rows, fit: Fit, seen: _Shares) -> float:
-        """Return the loss with its penalty, for one set of samples."""
+        """Return the loss with its penalty, for one set of samples: what halving a step compares."""
         held = HELD * fit.inner(fit).sum() / 2
         truth = fit.inner(rows.due).sum()
         return float((rows.weights * seen.log_total).sum() - truth + held)
@@ -322,7 +339,10 @@ class LogLoss:
         return masked.times(rows.free)
 
     def _curvature(self, rows: _Rows, seen: _Shares) -> Curvature:
-        """Return the second derivatives, as what multiplies a direction by them."""
+        """Return the second derivatives, as what multiplies a direction by them.
+
+        Written down they would be (2 K)^2 numbers a fit: 32 MB for a thousand classes, in float64.
+        """
         # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and
         # two parameters, the second is a product with the tables and one with their transpose.
         squares = seen.squares(rows.weights)
@@ -371,7 +391,10 @@ class _Shares(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _FactoredShares:
-    """Probabilities ``odds_k factor_k / total`` of offsets alone: odds are never written again."""
+    """Probabilities ``odds_k factor_k / total`` of offsets alone: odds are never written again.
+
+    Products with p are products with the odds, scaled by rows and columns: no [N, K] is made at a step.
+    """
 
     log_total: Array  # [N, 1]
     odds: Array  # [N, K]
