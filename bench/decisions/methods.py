@@ -1,4 +1,12 @@
-"""What each method of the study of decisions predicts for the test rows of a split, and how good that is."""
+"""What each method of the study of decisions predicts for the test rows of a split, and how good that
+is.
+
+A method gets what a user would have: scores and labels of the hold-out, the counts of the training,
+scores of the test. It returns a class for each test row, and a `Judge` measures these, all alike.
+`predict_all` has every method, on a test as it is; `predict_by_few` a hold-out of a few samples,
+`predict_at_mix` another mix of classes in deployment, and `predict_without` our own method without
+one of its parts.
+"""
 
 from __future__ import annotations
 
@@ -44,37 +52,54 @@ class Judge:
         self, predicted: np.ndarray, metric: str, rows: np.ndarray | slice = slice(None)
     ) -> float:
         """Return, in percent, the accuracy at these shares (balanced, where they are even) or macro-F1."""
-        labels, predicted, size = self.labels[rows], predicted[rows], len(self.shares)
+        labels = self.labels[rows]
+        predicted = predicted[rows]
+        size = len(self.shares)
+        # Weighed so that each class has the share it is to have, whatever it has in the test set.
         weights = (self.shares / np.bincount(labels, minlength=size))[labels]
         right = np.bincount(labels, weights * (predicted == labels), size)
         if metric == "balanced_error":
             return 100 * float(right.sum())
-        return 100 * float(
-            np.mean(2 * right / (np.bincount(predicted, weights, size) + self.shares))
-        )
+        # F1 of a class is 2 right / (predicted as it + of it); the weights of a class add up to its share.
+        predicted_as = np.bincount(predicted, weights, size)
+        return 100 * float(np.mean(2 * right / (predicted_as + self.shares)))
 
     def noise(self, predicted: np.ndarray, plain: np.ndarray, metric: str) -> float:
         """Return the standard error of a gain over `plain` that the test's own size makes, by a bootstrap."""
-        rng, size = np.random.default_rng(0), len(self.shares)
-        own = [np.flatnonzero(self.labels == c) for c in range(size)]
+        rng = np.random.default_rng(0)
+        rows_of = [np.flatnonzero(self.labels == c) for c in range(len(self.shares))]
         gains = []
         for _ in range(TEST_REPLICATES):
-            rows = np.concatenate([rng.choice(members, len(members)) for members in own])
+            # Class by class, so that none is missing; both sides on the same rows.
+            rows = np.concatenate([rng.choice(members, len(members)) for members in rows_of])
             gains.append(self.measure(predicted, metric, rows) - self.measure(plain, metric, rows))
         return float(np.std(gains, ddof=1))
 
 
 def judge_metric(scores: Scores, metric: str, *, balanced_test: bool) -> Judge:
     """Return the judge of a test as it is: classes alike in balanced accuracy, by their shares in macro-F1."""
-    own = np.bincount(scores.test_labels, minlength=len(scores.counts)) / len(scores.test_labels)
-    alike = metric == "balanced_error" or balanced_test
-    return Judge(scores.test_labels, np.full_like(own, 1 / len(own)) if alike else own)
+    labels = scores.test_labels
+    shares = np.bincount(labels, minlength=len(scores.counts)) / len(labels)
+    if metric == "balanced_error" or balanced_test:
+        shares = np.full_like(shares, 1 / len(shares))
+    return Judge(labels, shares)
 
 
 def predict_all(
     model: str, scores: Scores, metric: str, *, balanced_test: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return what each method predicts [N] without a word of deployment, and what `tune` promised."""
+    """Return what each method predicts [N] without a word of deployment, and what `tune` promised.
+
+    Args:
+        model: its name.
+        scores: of one split.
+        metric: that is chosen for.
+        balanced_test: whether the test has as many samples of each class, which the hold-out has not.
+
+    Returns:
+        {method: class of each test row}; and of our own choice the stated gain, its interval, the verdict,
+        the noise that the test itself has, and the seconds of a processor that it took.
+    """
     size = len(scores.counts)
     even = np.full(size, 1 / size)
     target = even if balanced_test else None  # macro-F1 depends on the shares; others do not
@@ -103,11 +128,13 @@ def predict_all(
         predicted["levelhead, if worthwhile"] = predicted[name if tuned.worthwhile else "plain"]
     unknown = lh.tune(scores.held_out, scores.held_out_labels, metric=metric, target=target)
     predicted["levelhead, no counts"] = unknown.apply(scores.test).argmax(axis=1)
+    # Both at once: a model trained with class weights, and then a choice on its scores.
     if scores.weighted is not None:
         here, there = scores.weighted
         alike = np.full(size, 1000)  # class weights make training's classes weigh the same
         both = lh.tune(here, scores.held_out_labels, alike, metric=metric, target=target)
         predicted["class weights, then levelhead"] = both.apply(there).argmax(axis=1)
+    # What others do for the same end.
     predicted["by coordinates"] = ascend(scores, metric)
     if metric == "macro_f1" and importlib.util.find_spec("optimal_cutoffs"):
         predicted["optimal cutoffs"] = find_cutoffs(model, scores)
@@ -157,6 +184,8 @@ def predict_at_mix(
     """Return what each method predicts [N] at these shares [K]: known, or estimated from a sample."""
     labels = scores.test_labels
     held_out = (scores.held_out, scores.held_out_labels, scores.counts)
+    # Test rows drawn as deployment would give them, without their labels: the mix is estimated from
+    # these.
     chances = (shares / np.bincount(labels))[labels]
     deployed = rng.choice(len(labels), min(DEPLOYED, len(labels)), p=chances / chances.sum())
     estimate = lh.priors.estimate_prior(
@@ -176,7 +205,8 @@ def ascend(scores: Scores, metric: str, passes: int = 5, steps: int = 41) -> np.
 
     That is what people write themselves: the metric on the hold-out decides, and nothing holds it.
     """
-    labels, classes = scores.held_out_labels, len(scores.counts)
+    labels = scores.held_out_labels
+    classes = len(scores.counts)
     held_out = scores.held_out - scores.held_out.max(axis=1, keepdims=True)
     reach = float(np.quantile(-held_out, 0.95))
     measure = lh.Goal(metric)
@@ -193,8 +223,10 @@ def ascend(scores: Scores, metric: str, passes: int = 5, steps: int = 41) -> np.
             for value in np.linspace(-reach, reach, steps):
                 tried = offset.copy()
                 tried[k] = value
-                if (there := loss(tried)) < best - 1e-12:
-                    best, offset = there, tried
+                loss_there = loss(tried)
+                if loss_there < best - 1e-12:
+                    best = loss_there
+                    offset = tried
         if best >= before - 1e-12:
             break
     return (scores.test + offset).argmax(axis=1)
@@ -204,22 +236,25 @@ def find_cutoffs(model: str, scores: Scores) -> np.ndarray:
     """Return the class [N] by the package optimal-classification-cutoffs: macro-F1 by coordinates."""
     from optimal_cutoffs.optimize import find_optimal_threshold_multiclass
 
-    held_out, test = (np.exp(log_probabilities(model, x)) for x in (scores.held_out, scores.test))
-    found = find_optimal_threshold_multiclass(
+    held_out = np.exp(log_probabilities(model, scores.held_out))
+    test = np.exp(log_probabilities(model, scores.test))
+    cutoffs = find_optimal_threshold_multiclass(
         scores.held_out_labels, held_out, metric="f1", method="coord_ascent"
     )
-    return np.asarray(found.predict(test), np.int64)
+    return np.asarray(cutoffs.predict(test), np.int64)
 
 
 def draw_mixes(counts: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Return shares [K] of four deployments: even, halfway there, training's turned round, and at random."""
-    train, order = counts / counts.sum(), np.argsort(counts)
+    train = counts / counts.sum()
+    order = np.argsort(counts)
     turned = np.empty_like(train)
     turned[order] = train[order[::-1]]
     halfway = np.sqrt(train) / np.sqrt(train).sum()
     even = np.full_like(train, 1 / len(train))
-    mixes = even, halfway, turned, 0.9 * rng.dirichlet(np.ones(len(train))) + 0.1 * even
-    return dict(zip(MIXES, mixes, strict=True))
+    # At least a tenth of its even share for each class: none is without samples in deployment.
+    random = 0.9 * rng.dirichlet(np.ones(len(train))) + 0.1 * even
+    return dict(zip(MIXES, (even, halfway, turned, random), strict=True))
 
 
 def by_hand(model: str, scores: Scores, shares: np.ndarray) -> np.ndarray:

@@ -1,4 +1,11 @@
-"""The models of the study of decisions, each trained plainly, with class weights, and on resampled sets."""
+"""The models of the study of decisions, each trained plainly, with class weights, and on resampled
+sets.
+
+Five kinds that people use, at the settings they come with or nearly so: what is compared is what is
+done about the imbalance, not the model. A `Job` is one training; `fit_scores` trains all jobs of a
+model and returns their scores. The networks of all jobs are trained side by side as one batched
+product, as each alone would take as long.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +18,12 @@ import numpy as np
 from levelhead.support.logits import log_softmax
 
 TREES = 100
-HIDDEN, STEPS, BATCH = 64, 800, 64
+HIDDEN = 64
+STEPS = 800
+BATCH = 64
 TRAININGS = ("plain", "class weights", "over-sampling", "SMOTE")
 MODELS = ("logistic", "linear SVM", "forest", "boosting", "network")
-Rows = tuple[np.ndarray, np.ndarray]
+Rows = tuple[np.ndarray, np.ndarray]  # features [N, d] and labels [N]
 
 
 @dataclass(frozen=True)
@@ -30,12 +39,16 @@ class Job:
     def rows(self) -> Rows:
         """The rows trained on, resampled where that is the way."""
         resample = {"over-sampling": over_sample, "SMOTE": smote}.get(self.training)
-        return self.train if resample is None else resample(*self.train, self.seed)
+        if resample is None:
+            return self.train
+        return resample(*self.train, self.seed)
 
     @property
     def weights(self) -> str | None:
         """The class weights by scikit-learn's name."""
-        return "balanced" if self.training == "class weights" else None
+        if self.training == "class weights":
+            return "balanced"
+        return None
 
 
 def fit_scores(model: str, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
@@ -51,7 +64,8 @@ def fit_scores(model: str, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
 
 def over_sample(features: np.ndarray, labels: np.ndarray, seed: int) -> Rows:
     """Repeat samples at random until every class has as many as the largest."""
-    rng, sizes = np.random.default_rng(seed), np.bincount(labels)
+    rng = np.random.default_rng(seed)
+    sizes = np.bincount(labels)
     more = [rng.choice(np.flatnonzero(labels == c), sizes.max() - n) for c, n in enumerate(sizes)]
     rows = np.concatenate([np.arange(len(labels)), *more])
     return features[rows], labels[rows]
@@ -65,23 +79,26 @@ def smote(features: np.ndarray, labels: np.ndarray, seed: int, neighbors: int = 
     """
     from sklearn.neighbors import NearestNeighbors
 
-    sizes, parts = np.bincount(labels), [(features, labels)]
+    sizes = np.bincount(labels)
+    parts = [(features, labels)]
     for c, n in enumerate(sizes):
-        own, missing, rng = features[labels == c], sizes.max() - n, np.random.RandomState(seed)
+        members = features[labels == c]
+        missing = sizes.max() - n
+        rng = np.random.RandomState(seed)  # anew for each class, as imbalanced-learn does
         k = min(neighbors, n - 1)
-        nearest = (
-            NearestNeighbors(n_neighbors=k + 1)
-            .fit(own)
-            .kneighbors(own, return_distance=False)[:, 1:]
-        )
+        # The nearest is the sample itself.
+        search = NearestNeighbors(n_neighbors=k + 1).fit(members)
+        nearest = search.kneighbors(members, return_distance=False)[:, 1:]
+        # One draw for a sample and one of its neighbors, and one for how far on the way to it.
         start, which = np.divmod(rng.randint(0, n * k, missing), k)
         way = rng.uniform(size=(missing, 1))
-        made = own[start] + way * (own[nearest[start, which]] - own[start])
-        parts.append((made.astype(features.dtype), np.full(missing, c)))
+        between = members[start] + way * (members[nearest[start, which]] - members[start])
+        parts.append((between.astype(features.dtype), np.full(missing, c)))
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
 def _estimator(model: str, weights: str | None, seed: int) -> Any:
+    """Return a model of scikit-learn, with class weights or without, ready to be fitted."""
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
@@ -106,7 +123,10 @@ def _scores(estimator: Any, features: np.ndarray) -> np.ndarray:
     """Return scores [N, K]: the decision function's, or a forest's log-probabilities with one vote more per class."""
     if hasattr(estimator, "decision_function"):
         values = estimator.decision_function(features)
-        return np.outer(values, [-0.5, 0.5]) if values.ndim == 1 else values
+        if values.ndim == 1:  # two classes: one margin
+            return np.outer(values, [-0.5, 0.5])
+        return values
+    # A class that no tree voted for would have a logarithm of minus infinity.
     probability = estimator.predict_proba(features)
     return np.log((TREES * probability + 1) / (TREES + probability.shape[1]))
 
@@ -118,8 +138,10 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
     """
     import torch
 
-    rng, rows = np.random.default_rng(jobs[0].seed), [job.rows for job in jobs]
-    (_, inputs), size = rows[0][0].shape, int(rows[0][1].max()) + 1
+    rng = np.random.default_rng(jobs[0].seed)
+    rows = [job.rows for job in jobs]
+    inputs = rows[0][0].shape[1]
+    size = int(rows[0][1].max()) + 1
     sizes = [
         (len(jobs), inputs, HIDDEN),
         (len(jobs), 1, HIDDEN),
@@ -134,6 +156,7 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
         first, first_bias, second, second_bias = (parameter[of] for parameter in parameters)
         return torch.relu(x @ first + first_bias) @ second + second_bias
 
+    # Weights, batches and class weights of each job; the last as scikit-learn has them.
     rate = 2e-3
     optimizer = torch.optim.AdamW(parameters, lr=rate)
     batches = [_batches(len(y), rng) for _, y in rows]
@@ -147,6 +170,7 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
             group["lr"] = rate * (1 + np.cos(np.pi * step / STEPS)) / 2
         x = torch.stack([own[0][batch[step]] for own, batch in zip(data, batches, strict=True)])
         y = torch.stack([own[1][batch[step]] for own, batch in zip(data, batches, strict=True)])
+        # The weighted mean of each network's losses; the sum of these has each one's own gradient.
         weight = weights.gather(1, y)
         loss = torch.nn.functional.cross_entropy(
             logits(x).flatten(0, 1), y.flatten(), reduction="none"
@@ -155,10 +179,11 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
         ((loss * weight).sum(1) / weight.sum(1)).sum().backward()
         optimizer.step()
     with torch.no_grad():
-        return [
-            [logits(torch.tensor(part), slice(i, i + 1))[0].numpy() for part in job.parts]
-            for i, job in enumerate(jobs)
-        ]
+        found = []
+        for i, job in enumerate(jobs):
+            network = slice(i, i + 1)
+            found.append([logits(torch.tensor(part), network)[0].numpy() for part in job.parts])
+        return found
 
 
 def _batches(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -169,4 +194,6 @@ def _batches(n: int, rng: np.random.Generator) -> np.ndarray:
 
 def log_probabilities(model: str, scores: np.ndarray) -> np.ndarray:
     """Return the log of the model's probabilities, [N, K]; a margin of the linear SVM counts as a logit."""
-    return scores if model == "forest" else log_softmax(scores)
+    if model == "forest":
+        return scores
+    return log_softmax(scores)

