@@ -108,7 +108,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         # advice is given where the command has the option
         (
             [*TUNE, "--logits", "P.npy"],
-            f"{LOOKS} softmax; pass --kind probabilities with the rule shift, which uses their logarithms",
+            f"{LOOKS} softmax; pass --kind probabilities to adjust their logarithms",
         ),
         ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
         (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
@@ -345,3 +345,28 @@ def test_the_examples_of_the_help_run(folder, levelhead, words, example):
     helps = [str(getattr(each, "help", "")) for each in command.params]
     assert any(example in text for text in helps)
     assert levelhead(*words, example)[0] == 0
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="it needs a folder that takes no file")
+@pytest.mark.parametrize("last", ["--report /proc/page.html", "--plot /proc/picture.png"])
+def test_nothing_is_written_if_one_of_several_outputs_cannot_be(folder, levelhead, last):
+    status, out, err = levelhead(*TUNE, "-o", "new.json", *last.split())
+    assert (status, out) == (2, "")
+    assert err.startswith(f"levelhead: {last.split()[1]}: ")
+    assert not os.path.exists("new.json")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*TUNE, "--seed", "x"],
+        [*TUNE, "--seed", "-1"],
+        ["adjust", "m.safetensors", "--strength", "x", "-o", "o"],
+    ],
+)
+def test_a_wrong_number_is_reported_in_our_words(folder, levelhead, words):
+    status, _, err = levelhead(*words)
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "levelhead: invalid value for '--s" in err
+    assert "Input should" not in err

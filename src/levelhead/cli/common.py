@@ -189,6 +189,10 @@ def check_outputs(
             raise FileExistsError(f"{path} exists; pass --force to replace it")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
+        # A folder may exist and still take no file. Only trying tells; else the first of several outputs
+        # would be written before the second fails.
+        with atomic.named_errors(path), atomic.scratch(path):
+            pass
     if len({path.resolve() for path in outputs.values()}) < len(outputs):
         first = next(iter(outputs.values()))
         raise LevelheadError(

@@ -67,7 +67,9 @@ def message_for(error: BaseException, group: Command, words: Sequence[str]) -> s
 
 def _usage_message(error: BaseException, name: str) -> str:
     """Return click's message as one of ours: it begins small and says where help is."""
-    text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
+    text = error.format_message().rstrip(".")  # pyright: ignore
+    # typer 0.29 checks values by pydantic, whose sentences begin so.
+    text = text.replace("Value error, ", "").replace(": Input should be ", ": expected ")
     command = f"levelhead {name}".strip()
     return f"{text[:1].lower()}{text[1:]} ({command} -h explains)"
 

@@ -55,7 +55,7 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
         raise LevelheadError(f"expected logits, {_PERCENTAGES}", advice=advice)
     if looks_like_probabilities(values):
         got = "got what looks like probabilities: rows in [0, 1] that sum to 1"
-        advice = Advice("kind", "probabilities", "with the rule shift, which uses their logarithms")
+        advice = Advice("kind", "probabilities", "to adjust their logarithms")
         raise LevelheadError(
             f"expected logits, {got}; save the values before the softmax", advice=advice
         )
