@@ -51,14 +51,26 @@ from .sets import WHEELS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "decisions.json"
-MIXED_MODELS = ("baseline", "wvn", "logistic", "network")  # of which the mixes are measured,
-MIXED_SEEDS = Seeds(6, 42)  # on so many splits: at one, chance is larger than what is measured
+# Models of which other mixes are measured, and on how many splits: at one, chance is larger than what is measured.
+MIXED_MODELS = ("baseline", "wvn", "logistic", "network")
+MIXED_SEEDS = Seeds(6, 42)
 FLOOR = 0.9  # of the recall of one class
 
 
 def measure_cell(folder: Path, name: str, model: str) -> dict[str, Any]:
-    """Return each method's values on every split, by metric, and what `tune` promised."""
-    splits, balanced_test = list(load_scores(folder, name, model)), name in BALANCED_TEST
+    """Return each method's values on every split, by metric, and what `tune` promised.
+
+    Args:
+        folder: of the scores.
+        name: of the set.
+        model: its name.
+
+    Returns:
+        `set`, `model`, and for each metric `values` ({method: a value of each split}, in percent), `fits` (what `tune`
+        stated on each), and `few` ({size of the hold-out: values, over draws and splits}).
+    """
+    splits = list(load_scores(folder, name, model))
+    balanced_test = name in BALANCED_TEST
     cell: dict[str, Any] = {"set": name, "model": model}
     for metric in METRICS:
         values: list[dict[str, float]] = []
@@ -109,10 +121,10 @@ def measure_mixes(folder: Path, name: str, model: str) -> dict[str, Any]:
                         for method, rows in predicted.items()
                     }
                 )
-        found = {mix: _by_method(values[mix]) for mix in MIXES}
-        measured[metric] = {
-            mix: {"values": found[mix], "noise": _noise(found[mix])} for mix in MIXES
-        }
+        measured[metric] = {}
+        for mix in MIXES:
+            by_method = _by_method(values[mix])
+            measured[metric][mix] = {"values": by_method, "noise": _noise(by_method)}
     return measured
 
 
@@ -135,20 +147,23 @@ def measure_floors(folder: Path, name: str, model: str) -> list[list[float]]:
     Each row is the probability that was said, for samples without end; the same for as many as the
     test has of the class; and whether the floor holds on the test.
     """
-    found = []
+    rows = []
     for scores in load_scores(folder, name, model):
         held_out = (scores.held_out, scores.held_out_labels, scores.counts)
         for k in np.unique(scores.held_out_labels):
             tuned = lh.tune(*held_out, metric=lh.Goal(floors={int(k): FLOOR}))
-            of_class = scores.held_out_labels == k
-            m, n = count_right(tuned, scores.held_out[of_class], k), int(of_class.sum())
-            of_class = scores.test_labels == k
-            right, size = count_right(tuned, scores.test[of_class], k), int(of_class.sum())
-            least = math.ceil(FLOOR * size - 1e-9)
-            on_test = float(betabinom.sf(least - 1, size, m + 1, n - m + 1))
+            in_hold_out = scores.held_out[scores.held_out_labels == k]
+            right_there = count_right(tuned, in_hold_out, k)
+            wrong_there = len(in_hold_out) - right_there
+            in_test = scores.test[scores.test_labels == k]
+            right = count_right(tuned, in_test, k)
+            # How many of the test's samples must be right, and how likely that is for a recall of
+            # which the hold-out is all that is known, under a uniform prior.
+            least = math.ceil(FLOOR * len(in_test) - 1e-9)
+            on_test = betabinom.sf(least - 1, len(in_test), right_there + 1, wrong_there + 1)
             said = tuned.floors[0].probability
-            found.append([round(said, 3), round(on_test, 3), float(right >= least)])
-    return found
+            rows.append([round(said, 3), round(float(on_test), 3), float(right >= least)])
+    return rows
 
 
 def count_right(tuned: lh.Tuned, scores: np.ndarray, k: int) -> int:
@@ -157,6 +172,7 @@ def count_right(tuned: lh.Tuned, scores: np.ndarray, k: int) -> int:
 
 
 def _by_method(values: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Return {method: its values}, of a list of {method: value}."""
     return {method: [value[method] for value in values] for method in values[0]}
 
 
@@ -206,13 +222,11 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.root is not None:
-        folder, shipped = options.scores or options.root / "scores", SETS[SHIPPED]
-        cells = [
-            (name, model)
-            for name, own in SETS.items()
-            for model in own
-            if model in (*options.models, *shipped)
-        ]
+        folder = options.scores or options.root / "scores"
+        wanted = (*options.models, *SETS[SHIPPED])
+        cells = []
+        for name, models in SETS.items():
+            cells += [(name, model) for model in models if model in wanted]
         mixed = [cell for cell in cells if cell[1] in MIXED_MODELS]
         make_scores(options.root, folder / "mixes", mixed, MIXED_SEEDS, options.jobs)
         if not options.only_mixes:
@@ -221,12 +235,11 @@ def main() -> None:
             )
             atomic.write(RESULTS, json.dumps(_study(options, folder, cells)) + "\n")
         result = json.loads(RESULTS.read_text())
-        own = {(cell["set"], cell["model"]): cell for cell in result["cells"]}
+        cell_of = {(cell["set"], cell["model"]): cell for cell in result["cells"]}
         for part, measure in (("floors", measure_floors), ("mixes", measure_mixes)):
-            for cell, found in zip(
-                mixed, _each(measure, options.jobs, folder / "mixes", mixed), strict=True
-            ):
-                own[cell][part] = found
+            measured = _each(measure, options.jobs, folder / "mixes", mixed)
+            for cell, found in zip(mixed, measured, strict=True):
+                cell_of[cell][part] = found
         atomic.write(RESULTS, json.dumps(result) + "\n")
     write_page(json.loads(RESULTS.read_text()))
 
@@ -238,7 +251,8 @@ def _each(
     cells: list[tuple[str, str]],
 ) -> list[dict[str, Any]]:
     """Measure every cell; say which is done."""
-    started, measured = time.perf_counter(), []
+    started = time.perf_counter()
+    measured = []
     with ProcessPoolExecutor(jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
         done = pool.map(measure, [folder] * len(cells), *zip(*cells, strict=True))
         for cell, found in zip(cells, done, strict=True):
@@ -253,14 +267,9 @@ def _study(
     """Measure every cell on its own shares."""
     started = time.perf_counter()
     measured = _each(measure_cell, options.jobs, folder, cells)
-    some = [] if options.models == list(MODELS) else ["--models", *map(json.dumps, options.models)]
-    command = " ".join(
-        [
-            "python -m bench.decisions --root DIR",
-            f"--seeds {options.seeds} --jobs {options.jobs}",
-            *some,
-        ]
-    )
+    command = f"python -m bench.decisions --root DIR --seeds {options.seeds} --jobs {options.jobs}"
+    if options.models != list(MODELS):
+        command += f" --models {' '.join(map(json.dumps, options.models))}"
     return {
         "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],
         "seeds": options.seeds,

@@ -32,12 +32,15 @@ from levelhead_lab.paper.markdown import fill, markdown_table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "calibration.json"
-SETS, SEEDS = ("yeast", "wine-red", "ecoli"), 3
+SETS = ("yeast", "wine-red", "ecoli")
+SEEDS = 3
 MODELS = {
     "LogisticRegression": LogisticRegression(max_iter=500),
     "RandomForestClassifier": RandomForestClassifier(50, random_state=0),
 }
 SHORT = {"LogisticRegression": "logistic", "RandomForestClassifier": "forest"}
+# How a classifier is wrapped. Calibration first and the adjustment after it, or the other way
+# round: which order is right is what the study asks.
 WAYS = {
     "as trained": lambda base: base,
     "`CalibratedClassifierCV(base)`": CalibratedClassifierCV,
@@ -56,7 +59,9 @@ def measure(probability: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict
     """Return balanced accuracy, and log loss and calibration error where every class weighs the same."""
     weights = 1 / np.bincount(labels)[labels] / len(np.unique(labels))
     true = np.maximum(probability[np.arange(len(labels)), labels], 1e-15)
-    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
+    confidence = probability.max(axis=1)
+    right = probability.argmax(axis=1) == labels
+    # In each bin of confidence, how much it is above the share that is right.
     where = np.minimum((confidence * bins).astype(int), bins - 1)
     gaps = np.bincount(where, weights * (confidence - right), bins)
     return {
@@ -68,15 +73,16 @@ def measure(probability: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict
 
 def study(root: Path) -> dict:
     """Return every measure of every set, model, way and seed."""
-    cells, start = [], time.time()
+    cells = []
+    start = time.time()
     data = {name: read_set(root, name) for name in SETS}
     for name, (features, labels) in data.items():
         for seed in range(SEEDS):
             split = split_set(features, labels, seed)
             assert split.train is not None
-            X, y = (
-                np.concatenate(parts) for parts in zip(split.train, split.held_out, strict=True)
-            )
+            # The wrappers hold out by cross-validation: they get the hold-out to train on too.
+            X = np.concatenate([split.train[0], split.held_out[0]])
+            y = np.concatenate([split.train[1], split.held_out[1]])
             for model, base in MODELS.items():
                 for way, wrap in WAYS.items():
                     fitted = wrap(clone(base)).fit(X, y)
@@ -101,34 +107,23 @@ def study(root: Path) -> dict:
 def table_text(results: dict) -> str:
     """Return the table in Markdown, means over sets and seeds."""
 
-    def cell(model: str, way: str, what: str) -> float:
-        return float(
-            np.mean(
-                [
-                    one[what]
-                    for one in results["cells"]
-                    if (one["model"], one["way"]) == (model, way)
-                ]
-            )
-        )
+    def mean(model: str, way: str, measure: str) -> float:
+        values = []
+        for cell in results["cells"]:
+            if cell["model"] == model and cell["way"] == way:
+                values.append(cell[measure])
+        return float(np.mean(values))
 
     measures = ("balanced accuracy, %", "log loss", "ECE, points")
-    head = ["", *(f"{SHORT[model]}: {what}" for model in MODELS for what in measures)]
-    rows = [
-        (
-            way,
-            [
-                text
-                for model in MODELS
-                for text in (
-                    f"{100 * cell(model, way, 'balanced_accuracy'):.1f}",
-                    f"{cell(model, way, 'log_loss'):.2f}",
-                    f"{100 * cell(model, way, 'calibration_error'):.1f}",
-                )
-            ],
-        )
-        for way in WAYS
-    ]
+    head = ["", *(f"{SHORT[model]}: {measure}" for model in MODELS for measure in measures)]
+    rows = []
+    for way in WAYS:
+        texts = []
+        for model in MODELS:
+            texts.append(f"{100 * mean(model, way, 'balanced_accuracy'):.1f}")
+            texts.append(f"{mean(model, way, 'log_loss'):.2f}")
+            texts.append(f"{100 * mean(model, way, 'calibration_error'):.1f}")
+        rows.append((way, texts))
     sets = ", ".join(
         f"{name} ({one['n']} samples, {len(one['counts'])} classes)"
         for name, one in results["sets"].items()

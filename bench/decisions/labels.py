@@ -35,9 +35,14 @@ POLICIES = ("as it is", "every label", "own gain above 0")
 
 def data_sets(seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield name, features, labels: two made sets, and twelve properties of noisy digits."""
-    for labels, each, length in ((20, 3, 50), (40, 2, 30)):
+    for labels, per_sample, length in ((20, 3, 50), (40, 2, 30)):
         features, table = make_multilabel_classification(
-            6000, labels + 10, n_classes=labels, n_labels=each, length=length, random_state=seed
+            6000,
+            labels + 10,
+            n_classes=labels,
+            n_labels=per_sample,
+            length=length,
+            random_state=seed,
         )
         yield f"made, {labels} labels", np.asarray(features), np.asarray(table)
     pixels, digits = load_digits(return_X_y=True)
@@ -55,12 +60,13 @@ def losses_of(tuned: lh.Tuned, logits: np.ndarray, labels: np.ndarray) -> tuple[
     metric = METRICS[tuned.evidence.metric.name].for_labels()
     gain = metric.loss(tuned.evidence.before) - metric.loss(tuned.evidence.after)
     offset = np.where(gain > 0, tuned.adjustment.offset, 0.0)
-    some = replace(tuned, adjustment=lh.Adjustment.adding(offset))
-    judged = judge_labels(tuned, logits, labels).evidence
-    judged_some = judge_labels(some, logits, labels).evidence
-    assert judged is not None
-    assert judged_some is not None
-    tables = (judged.before, judged.after, judged_some.after)
+    # The same choice, with the labels whose own gain is not above 0 left as they are.
+    only_gains = replace(tuned, adjustment=lh.Adjustment.adding(offset))
+    every_label = judge_labels(tuned, logits, labels).evidence
+    some_labels = judge_labels(only_gains, logits, labels).evidence
+    assert every_label is not None
+    assert some_labels is not None
+    tables = (every_label.before, every_label.after, some_labels.after)
     return tuple(float(np.mean(metric.loss(table))) for table in tables)
 
 
@@ -68,7 +74,8 @@ def measure(seed: int) -> Iterator[tuple[str, int, str, tuple[float, ...]]]:
     """Yield (set, held-out samples, metric, loss of each policy)."""
     for name, x, y in data_sets(seed):
         order = np.random.default_rng(seed).permutation(len(x))
-        train, rest = order[: len(x) // 3], order[len(x) // 3 :]
+        train = order[: len(x) // 3]
+        rest = order[len(x) // 3 :]
         scale = x.std()
         model = OneVsRestClassifier(LogisticRegression(max_iter=300))
         model.fit(x[train] / scale, y[train])
@@ -77,6 +84,7 @@ def measure(seed: int) -> Iterator[tuple[str, int, str, tuple[float, ...]]]:
         for held in (100, 400):
             for metric in COMPARED:
                 tuned = lh.tune_labels(logits[:held], labels[:held], metric=metric)
+                # Both sizes are measured on the same samples, those after the larger.
                 yield name, held, metric, losses_of(tuned, logits[400:], labels[400:] == 1)
 
 

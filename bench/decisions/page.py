@@ -1,4 +1,10 @@
-"""The tables of docs/decisions.md, from results/decisions.json. Run by `python -m bench.decisions`."""
+"""The tables of docs/decisions.md, from results/decisions.json. Run by `python -m bench.decisions`.
+
+A result is a list of cells, each a set and a model, with the values of every method on every split. A
+mean over sets is one of means: over splits and models first, so that a set with more of either does
+not count for more. What `blocks` returns stands in the page between two comments of its name, and
+tests/test_decisions.py holds that it is what the results give.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def measure(results: Path) -> dict[str, Any]:
     network = whole_snapshots(results / "networks")["baseline"]
     labels = network.labels["test"]
     adjusted = rescale_head(network.head, network.counts, gamma)
-    errors, recalls = {}, {}
+    errors = {}
+    recalls = {}
     for when, reading, logits in (
         ("before", LAST_EPOCH, network.logits("test")),
         ("after", HELD_OUT, network.logits("test", adjusted)),
@@ -76,7 +77,8 @@ def sentence(measured: dict[str, Any]) -> str:
     errors = measured["errors of all seeds, %"]
     recalls = measured["recall of the network in results/networks, %"]
     counts = measured["counts"]
-    before, after = recalls["before"], recalls["after"]
+    before = recalls["before"]
+    after = recalls["after"]
     return (
         f"ResNet-32 on CIFAR-10 with a long tail of {counts[0]} to {counts[-1]} images per class "
         f"({len(errors['before'])} seeds): error **{_spread(errors['before'])} % before, "
@@ -88,7 +90,10 @@ def sentence(measured: dict[str, Any]) -> str:
 
 
 def _spread(values: list[float]) -> str:
-    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+    """Return the mean of several seeds, with their standard deviation."""
+    if len(values) == 1:
+        return f"{values[0]:.1f}"
+    return f"{mean(values):.1f} ± {stdev(values):.1f}"
 
 
 def draw(measured: dict[str, Any], path: str) -> None:
