@@ -223,9 +223,10 @@ def _layer_spans(graph: Graph, layer: LinearNode, plain: bool) -> LayerSpans:
         LevelheadError: the bias has not one number for each class, or numbers are not plain bytes.
     """
     if layer.rows:
-        return join_rows(layer.key, [_layer_spans(graph, row, plain) for row in layer.rows])
+        rows = [_layer_spans(graph, row, plain) for row in layer.rows]
+        return replace(join_rows(layer.key, rows), plain=plain)
     if graph.operator(layer.node) == CLASSIFIER:
-        return classifier_layer(graph, layer.node)
+        return replace(classifier_layer(graph, layer.node), plain=plain)
     weight = replace(span_of(graph, layer.weight, layer.transposed), shape=layer.shape)
     bias = None
     if layer.bias is not None:
