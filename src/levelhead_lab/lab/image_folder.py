@@ -1,7 +1,7 @@
 """Images in folders: any FOLDER/class/*.jpg, and Tiny ImageNet in its own layout.
 
-Both list (file, label) of every sample first, and check what can be checked without opening a file. `_read` then
-decodes all of them in threads, to squares of one size; what took long is cached.
+Both list (file, label) of every sample first, and check what can be checked without opening a file.
+`_read` then decodes all of them in threads, to squares of one size; what took long is cached.
 """
 
 import hashlib
@@ -32,7 +32,19 @@ CACHED_FROM = 5000  # images; a smaller set is decoded each time
 
 
 def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
-    """Read FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/*, as square RGB images of a size."""
+    """Read a folder of images, as square RGB images of a size.
+
+    Args:
+        path: FOLDER/train/class/* with FOLDER/test or FOLDER/val (test, where both are there), or
+            FOLDER/class/*, of which a fifth of each class becomes the test set. Classes are
+            numbered in the order of their folders' names.
+        size: side in pixels, at least 4. Images are scaled to it and cut to a square in the middle.
+        skip_bad: leave images out that cannot be read.
+
+    Raises:
+        LevelheadError: if the folders have another layout, a class has no image, or an image cannot
+            be read.
+    """
     if size < 4:
         raise LevelheadError(f"expected at least 4 pixels, got {size}", parameter="size")
     test_folder = None
@@ -60,18 +72,24 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
 
 
 def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = False) -> Data:
-    """Read Tiny ImageNet: 200 classes of 500 images of 64x64. Its labeled val/ is the test set; gray becomes RGB.
+    """Read Tiny ImageNet: 200 classes of 500 images of 64x64.
 
-    `tiny-imagenet-sorted` has its classes sorted, as torchvision does: the first half of them are then mostly animals.
+    Its labeled val/ is the test set; gray becomes RGB.
+
+    Classes come in the order of its wnids.txt; those of `tiny-imagenet-sorted` are sorted by their
+    WordNet ids, as torchvision does: the first half of them are then mostly animals. The order
+    matters, as a long tail takes the first classes for the frequent ones.
+
+    Args:
+        root: the unpacked folder, or the one that it is in.
+        name: `tiny-imagenet` or `tiny-imagenet-sorted`.
+        skip_bad: leave images out that cannot be read.
+
+    Raises:
+        FileNotFoundError: if it is not there; the message says what to download.
+        LevelheadError: if its annotations or an image cannot be read.
     """
-    place = next(
-        (p for p in (root / "tiny-imagenet-200", root) if (p / "wnids.txt").is_file()), None
-    )
-    if place is None:
-        raise FileNotFoundError(
-            f"{root}: no Tiny ImageNet here; looked in {root.resolve()} for the folder tiny-imagenet-200 "
-            f"with wnids.txt; {where_to_get([name])}, and unpack it there"
-        )
+    place = _find_tiny_imagenet(root, name)
     ids = (place / "wnids.txt").read_text(encoding="utf-8").split()
     if name.endswith("-sorted"):
         ids = sorted(ids)
@@ -80,26 +98,54 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
     for wnid in ids:
         for file in _images(place / "train" / wnid / "images"):
             train.append((file, index[wnid]))
-    # The test images are in one folder; a line of the annotations has the file, its class and a box.
+    test = _tiny_test_files(place, index)
+    names = _tiny_names(place, ids)
+    train_images = _read(train, 64, skip_bad)
+    test_images = _read(test, 64, skip_bad)
+    return Data(name, names, train_images, test_images, largest=500)
+
+
+def _find_tiny_imagenet(root: Path, name: str) -> Path:
+    """Return the folder with wnids.txt: as the archive unpacks it below root, or root itself."""
+    for place in (root / "tiny-imagenet-200", root):
+        if (place / "wnids.txt").is_file():
+            return place
+    raise FileNotFoundError(
+        f"{root}: no Tiny ImageNet here; looked in {root.resolve()} for the folder tiny-imagenet-200 "
+        f"with wnids.txt; {where_to_get([name])}, and unpack it there"
+    )
+
+
+def _tiny_test_files(place: Path, index: dict[str, int]) -> list[tuple[Path, int]]:
+    """Return the images of val/ with their labels; `index` has the label of each WordNet id.
+
+    They are in one folder. A line of the annotations has the file, its class and a box, with tabs
+    between them. (The images of test/ have no labels, and nobody can use them.)
+    """
     annotations = place / "val" / "val_annotations.txt"
     check_regular_file(annotations, "the labels of val/")
-    rows = [
-        line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line
-    ]
-    for row in rows:
+    samples = []
+    for line in annotations.read_text(encoding="utf-8").splitlines():
+        if not line:
+            continue
+        row = line.split("\t")
         if len(row) < 2 or row[1] not in index:
             raise LevelheadError(f"{annotations}: expected lines of file, wnid, ...; got {row[:2]}")
-    test = [(place / "val" / "images" / row[0], index[row[1]]) for row in rows]
-    # The names of WordNet's ids: "n02124075<tab>Egyptian cat, ..." Without the file, the ids are the names.
+        samples.append((place / "val" / "images" / row[0], index[row[1]]))
+    return samples
+
+
+def _tiny_names(place: Path, ids: list[str]) -> tuple[str, ...]:
+    """Return the first name of each WordNet id; words.txt has "n02124075<tab>Egyptian cat, ...".
+
+    Without the file, or for an id that is not in it, the id is the name.
+    """
     words_file = place / "words.txt"
     lines = []
     if words_file.is_file():
         lines = words_file.read_text(encoding="utf-8").splitlines()
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
-    names = tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
-    train_images = _read(train, 64, skip_bad)
-    test_images = _read(test, 64, skip_bad)
-    return Data(name, names, train_images, test_images, largest=500)
+    return tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
 
 
 def _subfolders(path: Path) -> tuple[str, ...]:
@@ -107,7 +153,8 @@ def _subfolders(path: Path) -> tuple[str, ...]:
     folders = [place for place in path.iterdir() if place.is_dir()]
     names = tuple(sorted(place.name for place in folders if not place.name.startswith(".")))
     for name in names:
-        # Python stands these in for bytes that are not UTF-8; no file of ours could hold such a name.
+        # Python stands these in for bytes that are not UTF-8; no file of ours could hold such a
+        # name.
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise LevelheadError(
                 f"{path}: the class name {name!a} is not valid UTF-8; rename its folder"
@@ -116,6 +163,7 @@ def _subfolders(path: Path) -> tuple[str, ...]:
 
 
 def _class_names(path: Path) -> tuple[str, ...]:
+    """Return the classes of a folder, in their order; raise LevelheadError if there are not two."""
     names = _subfolders(path)
     if len(names) < 2:
         raise LevelheadError(
@@ -125,13 +173,15 @@ def _class_names(path: Path) -> tuple[str, ...]:
 
 
 def _check_not_split(path: Path) -> None:
-    """Raise LevelheadError if the training images have a folder, with folders of classes, and there is no test."""
+    """Raise LevelheadError if the training images have a folder, but there is none for a test.
+
+    A folder `train` with folders of classes in it is that; with images in it, it is a class of its
+    own, such as one of vehicles.
+    """
     train = path / "train"
-    if (
-        train.is_dir()
-        and _subfolders(train)
-        and not any(_is_image(p.name) for p in train.iterdir())
-    ):
+    if not train.is_dir() or not _subfolders(train):
+        return
+    if not any(_is_image(file.name) for file in train.iterdir()):
         others = ", ".join(name for name in _subfolders(path) if name != "train") or "none"
         expected = f"{path}: expected a folder test or val next to train, got {others}"
         raise LevelheadError(
@@ -140,9 +190,14 @@ def _check_not_split(path: Path) -> None:
 
 
 def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
-    """Raise LevelheadError if images are below the folder of a class: they would be left out without a word."""
+    """Raise LevelheadError if images are below the folder of a class.
+
+    They would be left out without a word.
+    """
     for of_class in (path / name for name in names):
         for place, below, files in os.walk(of_class):
+            # In place, by which os.walk is told where to go on; sorted, so that the message is
+            # stable.
             below[:] = sorted(folder for folder in below if not folder.startswith("."))
             if place != str(of_class) and any(map(_is_image, files)):
                 raise LevelheadError(
@@ -156,10 +211,13 @@ def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
     for i, name in enumerate(names):
         if not _images(path / name):
             others = Counter(Path(file).suffix or file for file in sorted(os.listdir(path / name)))
-            got = ", ".join(f"{n} of {suffix}" for suffix, n in others.most_common(3))
+            got = "but the folder is empty"
+            if others:
+                counted = [f"{n} of {suffix}" for suffix, n in others.most_common(3)]
+                got = f"got {', '.join(counted)}"
             raise LevelheadError(
                 f"{path}: {title(i, names)} has no training image; expected files such as "
-                f"{', '.join(sorted(SUFFIXES))}, {f'got {got}' if got else 'but the folder is empty'}"
+                f"{', '.join(sorted(SUFFIXES))}, {got}"
             )
 
 
@@ -173,7 +231,8 @@ def _files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
 
 
 def _images(path: Path) -> list[Path]:
-    return sorted(p for p in path.iterdir() if _is_image(p.name))
+    """Return the image files of a folder, sorted: their order decides which samples are kept."""
+    return sorted(file for file in path.iterdir() if _is_image(file.name))
 
 
 def _is_image(name: str) -> bool:
@@ -181,48 +240,74 @@ def _is_image(name: str) -> bool:
 
 
 def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
-    """Decode all files in parallel. Large sets are cached, decoded, in the folder LEVELHEAD_CACHE."""
+    """Return the decoded images of files, with their labels.
+
+    Large sets are cached, decoded, in the folder LEVELHEAD_CACHE, and then mapped into memory. A
+    set
+    with bad images is not: the cache has images alone, and would not say which files they are of.
+
+    Args:
+        samples: file and label of each.
+        size: side of the images.
+        skip_bad: leave files out that cannot be decoded, instead of raising LevelheadError.
+    """
     files = [file for file, _ in samples]
     labels = np.array([label for _, label in samples], np.int64)
-    place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
-    # Named by what it was made of, so that it need never be checked: a file that changes has another stamp.
-    stamps = "\n".join(map(_stamp, files))
-    cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {stamps}')).hexdigest()[:24]}.npy"
+    cached = _cache_file(files, size)
     # Where it is missing or damaged, it is made again.
     with suppress(OSError, ValueError, EOFError):
         return Split(np.load(cached, mmap_mode="c", allow_pickle=False), labels)
+    images = []
+    good = []  # positions in files
+    reasons = {}  # of the others, why they cannot be read
+    for i, image in enumerate(_decode_all(files, size)):
+        if isinstance(image, str):
+            reasons[i] = image
+        else:
+            images.append(image)
+            good.append(i)
+    if reasons and not skip_bad:
+        names = listed([str(files[i]) for i in reasons], 5)
+        first = next(iter(reasons.values()))
+        raise LevelheadError(
+            f"{len(reasons)} of {len(files)} images cannot be read: {names} ({first}); repair or remove them",
+            advice=Advice("skip_bad", None, "to leave them out"),
+        )
+    if not images:
+        return Split(np.zeros((0, 3, size, size), np.uint8), labels[good])
+    stacked = np.stack(images)
+    if not reasons and len(stacked) >= CACHED_FROM:
+        with suppress(OSError):  # the cache only saves time
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_open(cached) as file:
+                np.save(file, stacked)
+    return Split(stacked, labels[good])
+
+
+def _cache_file(files: list[Path], size: int) -> Path:
+    """Return where the decoded images of files are cached, whether or not they are.
+
+    It is named by what it was made of, so that it need never be checked: a file that changes has
+    another stamp.
+    """
+    folder = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
+    stamps = "\n".join(map(_stamp, files))
+    digest = hashlib.sha256(os.fsencode(f"{size} {stamps}")).hexdigest()
+    return folder / f"{digest[:24]}.npy"
+
+
+def _decode_all(files: list[Path], size: int) -> list[np.ndarray | str]:
+    """Decode files in threads, in their order; Pillow lets other threads run while it decodes."""
     with ThreadPoolExecutor() as pool:
         try:
-            decoded = list(pool.map(lambda file: _decode(file, size), files))
+            return list(pool.map(lambda file: _decode(file, size), files))
         except BaseException:  # told to stop: the images that are not begun need not be waited for
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    bad = [i for i, image in enumerate(decoded) if isinstance(image, str)]
-    if bad and not skip_bad:
-        names = listed([str(files[i]) for i in bad], 5)
-        raise LevelheadError(
-            f"{len(bad)} of {len(files)} images cannot be read: {names} ({decoded[bad[0]]}); repair or remove them",
-            advice=Advice("skip_bad", None, "to leave them out"),
-        )
-    good = []
-    images = np.zeros((0, 3, size, size), np.uint8)
-    arrays = []
-    for i, image in enumerate(decoded):
-        if not isinstance(image, str):
-            good.append(i)
-            arrays.append(image)
-    if arrays:
-        images = np.stack(arrays)
-    if not bad and len(images) >= CACHED_FROM:
-        with suppress(OSError):  # the cache only saves time
-            place.mkdir(parents=True, exist_ok=True)
-            with atomic_open(cached) as file:
-                np.save(file, images)
-    return Split(images, labels[good])
 
 
 def _stamp(file: Path) -> str:
-    """Return what tells whether a file is still the one that was decoded: its place, size and time."""
+    """Return what tells whether a file is the one that was decoded: its place, size and time."""
     try:
         status = file.stat()
     except OSError:  # such as a broken link, which decoding reports
@@ -231,7 +316,10 @@ def _stamp(file: Path) -> str:
 
 
 def _decode(path: Path, size: int) -> np.ndarray | str:
-    """Return the image [3, size, size] as uint8, or what is wrong with the file."""
+    """Return the image [3, size, size] as uint8, or what is wrong with the file.
+
+    A text, not an exception: of a folder with several bad files all are named at once.
+    """
     try:
         from PIL import Image, ImageOps
     except ImportError:

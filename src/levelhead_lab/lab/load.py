@@ -49,7 +49,7 @@ def load(
 
     Returns:
         All samples, with a test set: the official one, or a fifth of each class where there is
-            none.
+        none.
 
     Raises:
         LevelheadError: if the data cannot be used; the message says what was expected and what to

@@ -1,7 +1,11 @@
 """From stored images to the input of a network, and what a trained network makes of them.
 
-Images are cropped and flipped in one gather, varied by TrivialAugment, standardized and cut out. A trained network
-gives features, a snapshot, and errors on the evaluation splits.
+In training, images [N, C, H, W] of uint8 and the plan of a batch become an input [B, C, H, W] of
+floats: cropped and flipped in one gather (`crop_flip`), varied by TrivialAugment, standardized
+(`standardize`) and cut out (`cut_out`). Where Triton runs, one kernel does all of that, to the same
+bits (`augment_kernel`). In evaluation they are standardized and nothing else.
+
+A trained network gives features, a snapshot, and errors on the evaluation splits.
 """
 
 from collections.abc import Sequence
@@ -26,18 +30,29 @@ MOST_KERNEL_PIXELS = 4096  # of an image, which the augmentation's kernel holds 
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether the Triton kernels run on this device, for activations of this dtype."""
+    """Return whether the Triton kernels run on this device, for activations of this dtype.
+
+    They are made for CUDA and for at most 32 bits. Triton comes with torch on Linux only.
+    """
     narrow = dtype in (torch.float16, torch.bfloat16, torch.float32)
     return device.type == "cuda" and narrow and find_spec("triton") is not None
 
 
 class Preprocess:
-    """What a recipe does to images, for a network of a dtype. Mean and std that it has not are those of the data."""
+    """What a recipe does to images, for a network of a dtype.
+
+    Mean and std that the recipe does not have are those of the training images.
+
+    Raises:
+        LevelheadError: if they have another number of channels than the images, or TrivialAugment
+            is asked for with other channels than 1 or 3.
+    """
 
     def __init__(self, recipe: Recipe, data: Data, dtype: torch.dtype = torch.float32):
         if recipe.mean and recipe.std:
-            mean, std = recipe.mean, recipe.std
-        else:
+            mean = recipe.mean
+            std = recipe.std
+        else:  # a pass over all training images
             mean, std = data.mean_std
         if len(mean) != data.shape[0]:
             raise LevelheadError(
@@ -62,7 +77,15 @@ class Preprocess:
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
-        """Return the samples of a batch, taken from the training images and varied as it says."""
+        """Return the samples of a batch, taken from the training images and varied as it says.
+
+        Args:
+            images: [N, C, H, W], uint8, all of the training split, on the device.
+            batch: [B] samples of the plan of an epoch, on the same device.
+
+        Returns:
+            [B, C, H, W], in `dtype`.
+        """
         if self._has_kernel(images):
             return self._augmented_at_once(images, batch)
         moved = crop_flip(images[batch.indices], batch.offsets, batch.flips, pad=self.pad)
@@ -75,6 +98,7 @@ class Preprocess:
         return standardize(images, *self._mean_std(images.device), self.dtype)
 
     def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return mean and std [C] on a device, in float32 or better."""
         # Copied once: the host would wait for a copy in every step.
         if device not in self._on_device:
             wide = torch.promote_types(self.dtype, torch.float32)
@@ -84,7 +108,7 @@ class Preprocess:
         return self._on_device[device]
 
     def _has_kernel(self, images: Tensor) -> bool:
-        """Say whether all of the augmentation can be one kernel, for images that are stored like these."""
+        """Say whether all of the augmentation can be one kernel, for images stored like these."""
         _, channels, height, width = images.shape
         if channels not in (1, 3) or height * width > MOST_KERNEL_PIXELS:
             return False
@@ -113,10 +137,24 @@ class Preprocess:
 
 
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
-    """Pad images [B, C, H, W] with black, crop back at offsets [B, 2] from 0 to 2 pad, mirror where flips [B]."""
+    """Pad images with black, crop them back to their size, and mirror some.
+
+    Args:
+        images: [B, C, H, W].
+        offsets: [B, 2], row and column of the crop in the padded image, from 0 to 2 pad.
+        flips: [B], whether to mirror left to right, after the crop.
+        pad: pixels on each side.
+
+    Returns:
+        [B, C, H, W], in channels-last memory.
+
+    >>> image = torch.tensor([[[[1, 2], [3, 4]]]])
+    >>> crop_flip(image, torch.tensor([[1, 0]]), torch.tensor([True]), pad=1).tolist()
+    [[[[1, 0], [3, 0]]]]
+    """
     batch, _, height, width = images.shape
-    # Where each row [B, H] and each column [B, W] of the result comes from, in the image's own coordinates: in the
-    # padding they are below 0, or past the end.
+    # Where each row [B, H] and each column [B, W] of the result comes from, in the image's own
+    # coordinates: in the padding they are below 0, or past the end.
     rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad
     across = torch.arange(width, device=images.device)
     columns = torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad
@@ -137,7 +175,12 @@ def standardize(
     std: Sequence[float] | Tensor,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return ``(x / 255 - mean) / std``, channel by channel [C], computed in float32 or better.
+    """Return ``(x / 255 - mean) / std``, channel by channel, computed in float32 or better.
+
+    Args:
+        images: [B, C, H, W], levels from 0 to 255.
+        mean, std: [C], of pixels from 0 to 1.
+        dtype: of the result; a narrow one rounds once, at the end.
 
     >>> standardize(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), [0.5], [0.25]).flatten().tolist()
     [-2.0, 2.0]
@@ -153,11 +196,18 @@ def standardize(
 
 
 def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
-    """Fill a square of each standardized image [B, C, H, W] with 0, the mean. It may reach outside the image.
+    """Fill a square of each standardized image with 0, the mean. It may reach outside the image.
 
-    Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns likewise: centers
-    [B, 2] are shares of height and width from 0 to below 1 (DeVries and Taylor, Improved Regularization of
-    Convolutional Neural Networks with Cutout, 2017).
+    Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns
+    likewise.
+
+    Args:
+        x: [B, C, H, W], standardized.
+        centers: [B, 2], as shares of height and width from 0 to below 1.
+        side: of the square, an even number of pixels; 0 changes nothing.
+
+    Reference: DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with
+        Cutout, 2017.
     """
     if side == 0:
         return x
@@ -173,7 +223,14 @@ def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
 
 @torch.no_grad()
 def features(net: Net, split: Split, preprocess: Preprocess, *, batch: int = 512) -> np.ndarray:
-    """Return what the head multiplies, [N, d], with the network in evaluation mode."""
+    """Return what the head multiplies, [N, d] of float32, with the network in evaluation mode.
+
+    Args:
+        net: trained. It is left in evaluation mode.
+        split: of N samples.
+        preprocess: as in training, for the dtype of the network.
+        batch: images at a time.
+    """
     net.eval()
     device = next(net.parameters()).device
     parts = []
@@ -191,7 +248,15 @@ def snapshot(
     meta: dict[str, Any] | None = None,
     half: bool = False,
 ) -> Snapshot:
-    """Return the head, the counts, and the features and labels of every split; `half` stores features as float16."""
+    """Return the head, the counts, and the features and labels of every split.
+
+    Args:
+        net: trained.
+        data: what it was trained on.
+        preprocess: as in training.
+        meta: facts to keep with it, as JSON can hold them.
+        half: store features as float16.
+    """
     kept = {}
     for name, part in data.splits.items():
         kept[name] = features(net, part, preprocess)
@@ -210,8 +275,8 @@ def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
     """Return the share of wrong predictions on each split but that of training, {split: error}.
 
     Raises:
-        LevelheadError: if a logit is not finite. The loss of the last step may have been: no loss has seen what that
-            step made of the weights.
+        LevelheadError: if a logit is not finite. The loss of the last step may have been: no loss
+            has seen what that step made of the weights.
     """
     head = head_of(net).numpy()
     shares = {}

@@ -29,9 +29,8 @@ class Recipe:
     """SGD with momentum, its schedule, and how images are prepared.
 
     All fields are part of a run's identity: two runs with equal recipes compute the same. A new
-        field
-    needs a default that changes nothing, and `Spec.identity` leaves it out at that default, so that
-    runs keep their names.
+    field needs a default that changes nothing, and `Spec.identity` leaves it out at that default, so
+    that runs keep their names.
 
     Raises:
         LevelheadError: if a value has another type, is out of its range, or does not go with

@@ -1,4 +1,12 @@
-"""Snapshots: what is kept of a training. The border from torch to numpy."""
+"""Snapshots: what is kept of a training. The border from torch to numpy.
+
+A snapshot has the head and the features that it multiplies, but no images and no body. So every
+adjustment, curve and figure can be computed from it again, on a CPU in seconds, and without torch.
+
+The file is safetensors: tensors `head.weight`, `head.bias` where there is one, `counts`, and
+`features.SPLIT` and `labels.SPLIT` for each split. Its metadata has one entry,
+`levelhead.snapshot`, JSON with `version` (1), `names` of the classes or null, and `meta`.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +35,15 @@ class Snapshot:
     """A trained head, the counts it was trained on, and features with labels, split by split.
 
     Args:
-        head, counts: weight [K, d], bias [K] or None, class names if known; training samples of each class.
-        features, labels: {split: [N, d]} and {split: [N]}, of splits such as `train`, `held-out`, `test`.
+        head: weight [K, d], bias [K] or None, class names if known.
+        counts: [K], training samples of each class, in any form that counts may have.
+        features: {split: [N, d]}, of splits such as `train`, `held-out`, `test`; those of a cosine
+            head have unit length. They may be float16, which halves the file.
+        labels: {split: [N]}, of the same splits.
         meta: facts about the training, as JSON can hold them.
+
+    Raises:
+        LevelheadError: if the parts do not fit together.
 
     >>> snapshot = Snapshot(Head(np.eye(2)), [400, 100], {"test": [[2.0, 1.0]]}, {"test": [0]})
     >>> snapshot
@@ -42,7 +56,7 @@ class Snapshot:
     counts: np.ndarray
     features: dict[str, np.ndarray] = field(default_factory=dict)
     labels: dict[str, np.ndarray] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)  # as JSON holds it
 
     def __post_init__(self) -> None:
         if 0 in self.head.weight.shape:  # takes no bytes of a file, whatever else it claims
@@ -65,7 +79,15 @@ class Snapshot:
             check_labels(self.labels[split], self.head.classes)
 
     def logits(self, split: str, head: Head | None = None) -> Array:
-        """Return the logits of one split, [N, K], under this head or another."""
+        """Return the logits of one split, [N, K].
+
+        Args:
+            split: such as `test`.
+            head: another one in place of the snapshot's, such as an adjusted one.
+
+        Raises:
+            LevelheadError: if there is no such split; the message lists those there are.
+        """
         if split not in self.features:
             raise LevelheadError(
                 f"the snapshot has no split {split!r}; it has {', '.join(self.features) or 'none'}"
@@ -106,9 +128,11 @@ class Snapshot:
         return f"Snapshot({classes}, head {list(self.head.weight.shape)}; {splits})"
 
     def _splits_text(self) -> str:
+        """Return the splits with their sizes, such as "train 201, test 63"; empty without any."""
         return ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
 
     def _repr_html_(self) -> str:
+        """Return a small table for notebooks: classes, head, splits and short facts of `meta`."""
         from levelhead.show.style import html, short
 
         classes = str(self.head.classes)
@@ -118,7 +142,9 @@ class Snapshot:
             if len(names) > 5:
                 first.append("...")
             classes += f" ({', '.join(first)})"
-        bias = "no bias" if self.head.bias is None else "with a bias"
+        bias = "with a bias"
+        if self.head.bias is None:
+            bias = "no bias"
         rows = {
             "classes": f"{classes}, of {self.counts.max()} to {self.counts.min()} training samples",
             "head": f"weight {list(self.head.weight.shape)}, {bias}",
@@ -131,7 +157,7 @@ class Snapshot:
         return html("Snapshot", rows)
 
     def save(self, path: str | Path) -> None:
-        """Write the snapshot as one safetensors file, atomically."""
+        """Write the snapshot as one safetensors file, atomically; see the module for its layout."""
         from safetensors.numpy import save
 
         head = self.head.numpy()
@@ -141,14 +167,23 @@ class Snapshot:
         for split in self.features:
             tensors[f"features.{split}"] = self.features[split]
             tensors[f"labels.{split}"] = self.labels[split]
-        names = None if head.names is None else list(head.names)
+        names = None
+        if head.names is not None:
+            names = list(head.names)
         facts = json.dumps({"version": 1, "names": names, "meta": self.meta})
+        # safetensors writes the memory as it lies, so that a view of it would be written wrongly.
         contiguous = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
         atomic.write(path, save(contiguous, {"levelhead.snapshot": facts}))
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:
-        """Read a snapshot that `save` wrote."""
+        """Read a snapshot that `save` wrote.
+
+        Raises:
+            LevelheadError: if the file is damaged, or is safetensors but no snapshot, or is no
+                plain file.
+            FileNotFoundError: if there is none.
+        """
         from safetensors import SafetensorError, safe_open
 
         check_regular_file(path, "a snapshot")
@@ -171,10 +206,10 @@ class Snapshot:
             head = Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"])
             return Snapshot(head, tensors["counts"], features, labels, facts["meta"])
         except (KeyError, TypeError, ValueError) as error:
-            what = error
+            reason = str(error)
             if isinstance(error, KeyError):
-                what = f"it has no {error}"
-            raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None
+                reason = f"it has no {error}"
+            raise LevelheadError(f"{path}: not a complete snapshot ({reason})") from None
 
 
 def _with_prefix(tensors: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -1,8 +1,14 @@
-"""TrivialAugment, wide: one of fourteen operations at one of 31 magnitudes on each image of a batch.
+"""TrivialAugment, wide: one of 14 operations at one of 31 magnitudes on each image of a batch.
 
-A sample has a matrix, a blend and a curve of levels, all but one of them the identity. So a batch takes three passes,
-whatever its operations are. Shapes do not depend on values, and nothing waits for the device: a CUDA graph can capture
-it. The results are those of Pillow.
+A sample has a matrix, a blend and a curve of levels, all but one of them the identity. So a batch
+takes three passes, whatever its operations are: `_move` (shear, translate, rotate), `_blend`
+(brightness, color, contrast, sharpness), `_map_levels` (posterize, solarize, auto-contrast,
+equalize). What an operation at a magnitude means is in the tables of `make_tables`. Shapes do not
+depend on values, and nothing waits for the device: a CUDA graph can capture it.
+
+The results are those of Pillow, to the bit, by which torchvision's TrivialAugmentWide works on
+images; so its roundings are repeated here, each with a word about it. Images are [B, C, H, W] when
+they come and go, and [B, H, W, C] in between.
 """
 
 import math
@@ -22,17 +28,22 @@ MAGNITUDE_BINS = 31
 
 
 def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Tensor) -> Tensor:
-    """Change each image [B, C, H, W], uint8 with 1 or 3 channels, by one operation.
+    """Change each image by one operation.
 
     Args:
+        images: [B, C, H, W], uint8 with 1 or 3 channels.
         operations: [B], positions in `OPERATIONS`.
-        bins: [B], magnitudes from 0 to 30. The last is a shear of 0.99, 32 pixels, 135 degrees, a factor of 1.99 or
-            0.01 (the brightness and the three after it), 2 bits or a threshold of 0.
-        signs: [B], 1 for the negative magnitude, 0 for the positive; it matters for ShearX to Sharpness.
+        bins: [B], magnitudes from 0 to 30. The last is a shear of 0.99, 32 pixels, 135 degrees, a
+            factor of 1.99 or 0.01 (the brightness and the three after it), 2 bits or a threshold of
+            0.
+        signs: [B], 1 for the negative magnitude, 0 for the positive; it matters for ShearX to
+            Sharpness.
 
-    Pixels come from the nearest one; those from outside of the image are 0. The result is in channels-last memory.
+    Pixels come from the nearest one; those from outside of the image are 0. The result is in
+    channels-last memory.
 
-    Reference: Müller and Hutter, TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation, 2021.
+    Reference: Müller and Hutter, TrivialAugment: Tuning-free Yet State-of-the-Art Data
+        Augmentation, 2021.
     """
     tables = make_tables(*images.shape[2:], images.device)
     moved = _move(images, tables.matrices[operations, bins, signs])
@@ -42,9 +53,13 @@ def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Ten
 
 @dataclass(frozen=True, eq=False)
 class AugmentTables:
-    """What operations at a magnitude do, on one device; the identity where they do nothing of the kind."""
+    """What operations at a magnitude do, on one device, for images of one size.
 
-    # [14, 31, 2, 6]: operation, magnitude, sign; from a pixel to its source, in 1/65536 of a pixel, as in Pillow.
+    Where an operation does nothing of the kind, the entry is the identity.
+    """
+
+    # [14, 31, 2, 6]: operation, magnitude, sign; from a pixel to its source, in 1/65536 of a pixel,
+    # as in Pillow.
     matrices: Tensor
     factors: Tensor  # [14, 31, 2], of the image against the degenerate one
     curves: Tensor  # [14, 31, 256], the new level of each
@@ -52,7 +67,7 @@ class AugmentTables:
 
 @cache  # copied once: the host would wait for a copy in every step
 def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
-    """Return the tables for images of a size."""
+    """Return the tables for images of a size; a translation or a rotation depends on it."""
     matrices = []
     factors = []
     curves = []
@@ -73,7 +88,10 @@ def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
 
 
 def _magnitude(operation: str, number: int) -> float:
-    """Return a magnitude by its number: from the first to the last in equal steps, in float32 as in torchvision."""
+    """Return a magnitude by its number: from the first to the last in equal steps.
+
+    In float32, as in torchvision: in float64 some results would be other ones.
+    """
     first, last = {
         "TranslateX": (0, 32),
         "TranslateY": (0, 32),
@@ -85,7 +103,11 @@ def _magnitude(operation: str, number: int) -> float:
 
 
 def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> list[int]:
-    """Return [a, b, c, d, e, f]: pixel (x, y) is the one at ``(a x + b y + c, d x + e y + f)``, shifted by 16 bits."""
+    """Return [a, b, c, d, e, f], which say where each pixel comes from.
+
+    Pixel (x, y) is the one at ``(a x + b y + c, d x + e y + f)``, in units of 1/65536: Pillow, too,
+    walks through an image in fixed point.
+    """
     size = sign * _magnitude(operation, number)
     # Pillow rounds them too, so that a rotation by 90 degrees is exact.
     cosine = round(math.cos(math.radians(-size)), 15)
@@ -106,18 +128,24 @@ def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> 
             y + sine * x - cosine * y,
         ),
     }.get(operation, (1, 0, 0, 0, 1, 0))
-    centered = (a, b, c + a / 2 + b / 2, d, e, f + d / 2 + e / 2)  # a pixel's center is at one half
+    # A pixel's center is at one half: (x + 1/2, y + 1/2) is mapped, and its source rounded down.
+    centered = (a, b, c + a / 2 + b / 2, d, e, f + d / 2 + e / 2)
     return [math.floor(65536 * value + 0.5) for value in centered]
 
 
 def _curve(operation: str, number: int) -> list[int]:
-    """Return the new level of each of the 256 levels, of the operations for which these do not depend on the image."""
+    """Return the new level of each of the 256 levels, [256].
+
+    Of the operations for which these do not depend on the image; for all others it is the identity.
+    """
     if operation == "Posterize":
         dropped = round(6 * number / (MAGNITUDE_BINS - 1))  # bits, the lowest
         return [level >> dropped << dropped for level in range(256)]
     if operation == "Solarize":
         threshold = _magnitude(operation, number)
-        return [level if level < threshold else 255 - level for level in range(256)]
+        kept = [level for level in range(256) if level < threshold]
+        inverted = [255 - level for level in range(256) if level >= threshold]
+        return [*kept, *inverted]
     return list(range(256))
 
 
@@ -137,10 +165,19 @@ def _move(images: Tensor, matrices: Tensor) -> Tensor:
 
 
 def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
-    """Return ``x0 + factor (x - x0)`` of images x [B, H, W, C]; x0 is black, grey, of the mean level, or smoothed."""
+    """Return ``x0 + factor (x - x0)`` of images x [B, H, W, C].
+
+    x0 is the degenerate image: black for brightness, grey for color, of the mean level for
+    contrast, smoothed for sharpness. All four are computed of every sample, and one is taken.
+
+    Args:
+        operations: [B], positions in `OPERATIONS`.
+        factors: [B]; 1 leaves the image as it is.
+    """
     x = images.int()
     pixels = x.shape[1] * x.shape[2]
-    # Grey is the luma of ITU-R 601-2 in integers: the weights add up to 65536, and half of that rounds to the nearest.
+    # Grey is the luma of ITU-R 601-2 in integers: the weights add up to 65536, and half of that
+    # rounds to the nearest.
     if x.shape[3] == 3:
         weights = (19595, 38470, 7471)
     else:
@@ -152,26 +189,36 @@ def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     # The mean level, rounded to the nearest: floor(total / pixels + 1/2).
     mean = (2 * grey.sum(dim=(1, 2)) + pixels) // (2 * pixels)
 
-    smooth = x.clone()  # (1 1 1, 1 5 1, 1 1 1) / 13, except on the border
+    # (1 1 1, 1 5 1, 1 1 1) / 13, rounded to the nearest; on the border the image as it is.
+    smooth = x.clone()
     rows = x[:, :-2] + x[:, 1:-1] + x[:, 2:]
     around = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:] + 4 * x[:, 1:-1, 1:-1]
     smooth[:, 1:-1, 1:-1] = (2 * around + 13) // 26
 
-    # What each sample is blended with. Where nothing is blended the factor is 1, and this does not matter.
-    brightness, color, contrast = (
-        (operations == OPERATIONS.index(name))[:, None, None, None]
-        for name in ("Brightness", "Color", "Contrast")
-    )
-    degenerate = torch.where(color, grey[..., None], smooth)
-    degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate)
-    degenerate = degenerate.masked_fill(brightness, 0)
+    def is_operation(name: str) -> Tensor:  # [B, 1, 1, 1]
+        return (operations == OPERATIONS.index(name))[:, None, None, None]
+
+    # What each sample is blended with. Where nothing is blended the factor is 1, and this does not
+    # matter.
+    degenerate = torch.where(is_operation("Color"), grey[..., None], smooth)
+    of_mean_level = mean.int()[:, None, None, None]
+    degenerate = torch.where(is_operation("Contrast"), of_mean_level, degenerate)
+    degenerate = degenerate.masked_fill(is_operation("Brightness"), 0)
     # In float32, and cut off, as in Pillow.
     blended = degenerate + factors[:, None, None, None] * (x - degenerate)
     return blended.clamp(0, 255).to(torch.uint8)
 
 
 def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
-    """Return images [B, H, W, C] with levels from the curves [B, 256], or those that AutoContrast and Equalize have."""
+    """Return images [B, H, W, C] with other levels.
+
+    AutoContrast and Equalize make a curve for each channel from the image itself; all others have
+    the curve that they are given.
+
+    Args:
+        operations: [B], positions in `OPERATIONS`.
+        curves: [B, 256], the new level of each.
+    """
     batch, height, width, channels = images.shape
     levels = torch.arange(256, device=images.device)
     # Every channel of every sample has a curve of its own; all of them lie one behind the other.
@@ -180,7 +227,8 @@ def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
     low = images.amin(dim=(1, 2)).long()[..., None]  # [B, C, 1]
     high = images.amax(dim=(1, 2)).long()[..., None]
 
-    # AutoContrast: from the darkest to the brightest level, stretched to 0 to 255; one level stays as it is.
+    # AutoContrast: from the darkest to the brightest level, stretched to 0 to 255; one level stays
+    # as it is.
     span = (high - low).clamp(min=1).double()
     scale = torch.full_like(span, 255) / span  # 255 / span would be 255 times a rounded 1 / span
     stretched = (levels * scale - low * scale).long().clamp(0, 255)

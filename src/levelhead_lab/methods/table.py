@@ -40,7 +40,7 @@ class MethodTable(dict[str, Method]):
     """Methods by name. An unknown name raises KeyError and lists the known ones.
 
     A KeyError, as of any dict: `METHODS.get` and `in` keep their meaning. What users type goes
-        through `method_named`.
+    through `method_named`.
     """
 
     def __missing__(self, name: str) -> Method:
