@@ -29,7 +29,7 @@ from ..support.regular_file import check_regular_file
 from . import arrays
 from .scores_file import names_next_to
 from .table import TABLE_SUFFIXES, Table
-from .table_columns import columns_called, find_columns
+from .table_columns import check_titled_once, columns_called, find_columns
 from .table_file import table_parts
 
 # A part of many classes would have a row or two, in which whole numbers may be scores by chance.
@@ -181,11 +181,16 @@ def _others(table: Table, columns: list[int]) -> dict[str, np.ndarray]:
     """Return the columns that are not scores; of a text file, as they are written there.
 
     So `007` stays `007` in the file that is written, and is no 7.0.
+
+    Raises:
+        LevelheadError: two of them have one title, by which only one could be written.
     """
+    titles = table.titles or []
+    copied = [i for i in range(len(titles)) if i not in columns]
+    check_titled_once(titles, copied)
     others = {}
-    for i, title in enumerate(table.titles or ()):
-        if i in columns:
-            continue
+    for i in copied:
+        title = titles[i]
         if table.written is None:
             others[title] = table.columns[i]
         else:

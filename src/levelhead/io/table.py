@@ -40,10 +40,12 @@ class Table:
         """Return the column with a title.
 
         Raises:
-            LevelheadError: there is none; the message lists the titles.
+            LevelheadError: there is none, and the message lists the titles; or there are two.
         """
         if self.titles is None or title not in self.titles:
             raise LevelheadError(f"no column {title!r}; the file has {self._titles_listed()}")
+        if self.titles.count(title) > 1:
+            raise LevelheadError(f"two columns are titled {title!r}; rename or drop one of them")
         return self.at(self.titles.index(title))
 
     def without(self, title: str) -> "Table":

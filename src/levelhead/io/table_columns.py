@@ -14,7 +14,7 @@ gap in the numbers is an error.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -109,8 +109,13 @@ def find_columns(
 def _layout(
     titles: Sequence[str], places: list[int], called: list[str] | None, label: int | None
 ) -> Layout:
-    """Return the layout of a table whose logits and label are at these places."""
+    """Return the layout of a table whose logits and label are at these places.
+
+    Raises:
+        LevelheadError: the title of one of them stands on another column too.
+    """
     used = {*places, label}
+    check_titled_once(titles, [i for i in used if i is not None])
     ignored = tuple(title for i, title in enumerate(titles) if i not in used)
     label_title = None
     if label is not None:
@@ -197,8 +202,28 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
         if match is not None and match[2] in names:
             place_of.setdefault(match[2], i)  # the name alone comes first
     if len(place_of) == len(names):
-        return [place_of[name] for name in names]
+        places = [place_of[name] for name in names]
+        check_titled_once(titles, places)
+        return places
     return None
+
+
+def check_titled_once(titles: Sequence[str], places: Iterable[int]) -> None:
+    """Raise LevelheadError if the title of a column that is used stands on another one too.
+
+    Which of the two is meant is not known, and the wrong one would be taken without a word. Titles
+    of columns that nobody uses may repeat.
+
+    >>> check_titled_once(["note", "note", "cat", "dog"], [2, 3])
+    >>> check_titled_once(["cat", "cat", "dog"], [1, 2])
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: two columns are titled 'cat'; rename or drop one of them
+    """
+    for place in sorted(places):
+        if list(titles).count(titles[place]) > 1:
+            raise LevelheadError(
+                f"two columns are titled {titles[place]!r}; rename or drop one of them"
+            )
 
 
 class _Prefixed(NamedTuple):
