@@ -30,9 +30,13 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(names))
     parser.add_argument("--page", action="store_true", help="write the page, measure nothing")
     options = parser.parse_args()
-    if unknown := set(options.parts) - set(names):
+    unknown = set(options.parts) - set(names)
+    if unknown:
         parser.error(f"no part {', '.join(sorted(unknown))}; expected some of {', '.join(names)}")
-    parts = () if options.page else options.parts or PARTS
+    parts = options.parts or PARTS
+    if options.page:
+        parts = ()
+    # Each in a process of its own: some limit their threads, or measure their memory.
     for name in parts:
         print(f"== {name}", flush=True)
         began = time.perf_counter()

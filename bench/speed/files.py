@@ -21,14 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-K, D = 1000, 2048
+K = 1000  # classes of the head
+D = 2048  # its features
 HASH = "import hashlib, sys; hashlib.file_digest(open(sys.argv[1], 'rb'), 'sha256')"
 
 
 def make_model(path: Path, size: float) -> None:
     """Write a safetensors file of random blocks and a head, block by block."""
     block = 64 << 20
-    entries, at = {"__metadata__": {"format": "pt"}}, 0
+    entries = {"__metadata__": {"format": "pt"}}
+    at = 0
     for i in range(round(size * 1e9) // block):
         entries[f"blocks.{i}.weight"] = {
             "dtype": "F32",
@@ -43,9 +45,8 @@ def make_model(path: Path, size: float) -> None:
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for _ in range((len(entries) - 2) * block >> 20):
-            file.write(
-                rng.bytes(1 << 20)
-            )  # in small pieces: a child's peak memory is never below its parent's
+            # In small pieces: a child's peak memory is never below its parent's.
+            file.write(rng.bytes(1 << 20))
         file.write(rng.standard_normal((K, D), np.float32).tobytes())
 
 
@@ -86,7 +87,16 @@ def main() -> None:
 
 
 def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
-    source, out, counts = folder / "m.safetensors", folder / "o.safetensors", folder / "c.json"
+    """Time all commands in turn, so many rounds, and return the record.
+
+    Args:
+        folder: for the files; on the disk that is to be measured.
+        gigabytes: of the model.
+        rounds: of all commands in all settings.
+    """
+    source = folder / "m.safetensors"
+    out = folder / "o.safetensors"
+    counts = folder / "c.json"
     make_model(source, gigabytes)
     counts.write_text(json.dumps(list(range(K, 0, -1))), encoding="utf-8")
     levelhead = [sys.executable, "-m", "levelhead"]
@@ -118,9 +128,12 @@ def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
             for name, command in commands.items():
                 if setting != "warm" and name == "sha256":
                     continue
-                read = folder / "kept.safetensors" if name == "undo" else source
+                read = source
+                if name == "undo":
+                    read = folder / "kept.safetensors"
                 for old in (out, folder / "o.safetensors.original"):
                     old.unlink(missing_ok=True)
+                # What the last command wrote is on the disk, and the input is in the cache or is not.
                 os.sync()
                 with read.open("rb") as file:
                     if setting == "cold":
@@ -156,6 +169,7 @@ def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
 
 
 def spread(values: np.ndarray) -> dict[str, float]:
+    """Return median, least and most of some numbers, as records have them."""
     return {
         "median": round(float(np.median(values)), 3),
         "low": round(float(values.min()), 3),

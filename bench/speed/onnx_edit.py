@@ -41,13 +41,17 @@ ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "results" / "onnx-edit.json"
 MEGABYTES = (100, 400, 1_000)
 SMALL_MEGABYTES = (20,)
-CLASSES, FEATURES, HIDDEN = 1_000, 512, 2_048
+CLASSES = 1_000
+FEATURES = 512
+HIDDEN = 2_048
 ROUNDS = 7
 SETTINGS = ("warm", "cold", "synced")
 DIGESTS: dict[str, Callable[[], Callable[[bytes], object]]] = {
     "sha256": lambda: hashlib.sha256().update,
     "crc32": lambda: zlib.crc32,
 }
+# The process that adjusts the file. `clear_refs` sets the kernel's mark of the highest memory back,
+# so that what it shows afterwards is of this call alone.
 ADJUST = """
 import os, re, sys, time
 from pathlib import Path
@@ -80,9 +84,13 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     small = parser.parse_args().small
     with tempfile.TemporaryDirectory() as folder:
-        sizes = SMALL_MEGABYTES if small else MEGABYTES
-        rows = [measure(Path(folder), size, 1 if small else ROUNDS) for size in sizes]
-    found = {
+        sizes = MEGABYTES
+        rounds = ROUNDS
+        if small:
+            sizes = SMALL_MEGABYTES
+            rounds = 1
+        rows = [measure(Path(folder), size, rounds) for size in sizes]
+    record = {
         "what": "adjusting an ONNX file: seconds beside cp and sha256, memory as a share of the file",
         "head": [CLASSES, FEATURES],
         "rounds": ROUNDS,
@@ -91,7 +99,7 @@ def main() -> None:
         "load_average": round(os.getloadavg()[0], 1),
         "command": "python -m bench.speed.onnx_edit",
     }
-    text = json.dumps(found, indent=1)
+    text = json.dumps(record, indent=1)
     print(text)
     if not small:
         RECORD.write_text(text + "\n", encoding="utf-8")
@@ -100,7 +108,9 @@ def main() -> None:
 def make_model(path: Path, megabytes: int) -> None:
     """Write a chain of matrices and a head."""
     rng = np.random.default_rng(0)
-    nodes, tensors, value = [], [], "x"
+    nodes = []
+    tensors = []
+    value = "x"  # what the next node reads
     for i in range(max(0, round(megabytes * 1e6 / (4 * HIDDEN**2)))):
         weight = rng.standard_normal((HIDDEN, HIDDEN), np.float32)
         tensors.append(numpy_helper.from_array(weight, f"hidden{i}"))
@@ -124,7 +134,9 @@ def make_model(path: Path, megabytes: int) -> None:
 
 def measure(folder: Path, megabytes: int, rounds: int) -> dict[str, Any]:
     """Return how long each takes, and how much memory an adjustment, as a share of the file."""
-    source, warm_up, out = folder / "m.onnx", folder / "small.onnx", folder / "out.onnx"
+    source = folder / "m.onnx"
+    warm_up = folder / "small.onnx"
+    out = folder / "out.onnx"
     make_model(source, megabytes)
     make_model(warm_up, 0)
     seconds: dict[str, list[float]] = defaultdict(list)
@@ -187,7 +199,8 @@ def adjusted(source: Path, warm_up: Path, out: Path, setting: str) -> list[float
 
 def timed(command: list[str], out: Path, setting: str) -> tuple[float, float]:
     """Return the seconds that a command takes, and those of a processor."""
-    start, before = time.perf_counter(), processor_seconds()
+    start = time.perf_counter()
+    before = processor_seconds()
     subprocess.run(command, check=True)
     if setting == "synced":
         with out.open("rb+") as file:
@@ -203,7 +216,8 @@ def processor_seconds() -> float:
 
 def digested(source: Path, update: Callable[[bytes], object]) -> tuple[float, float]:
     """Return the seconds that it takes to read a file and to compute a digest of it, and those of a processor."""
-    start, before = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    before = time.process_time()
     with source.open("rb") as file:
         while block := file.read(1 << 18):
             update(block)

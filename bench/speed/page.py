@@ -1,4 +1,9 @@
-"""docs/speed.md, written from what the parts of this room left in results/."""
+"""docs/speed.md, written from what the parts of this room left in results/.
+
+A part writes a record with its numbers, the machine and the command; here each record becomes a
+section, by the function that SECTIONS names for it. No number of the page is typed: one that was
+not measured is not there.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,7 @@ TOP = """# How long does it take?
 
 What was measured, each with its machine and its command. `make bench` measures again what your machine can, in at most
 20 minutes, and writes this page."""
+# As JSON has it; each function below knows the record of its part.
 Record = dict[str, Any]
 
 
@@ -33,12 +39,14 @@ def page_text(results: Path) -> str:
         if path.is_file():
             record = json.loads(path.read_text(encoding="utf-8"))
             sections.append(f"## {title}\n\n{describe(record)}")
-    if training := training_text(results / "records"):
+    training = training_text(results / "records")
+    if training:
         sections.append(f"## Training\n\n{training}")
     return "\n\n".join(sections) + "\n"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -53,6 +61,7 @@ def seconds(value: float) -> str:
 
 
 def choosing_text(record: Record) -> str:
+    """Describe the record of `waiting`."""
     rows = []
     for row in record["rows"]:
         cells = [f"{row['n']:,} x {row['classes']:,}", seconds(row["seconds"]["softmax"])]
@@ -72,9 +81,12 @@ def choosing_text(record: Record) -> str:
 
 
 def gpu_text(record: Record) -> str:
+    """Describe the record of `tune_gpu`."""
     rows = []
     for row in record["rows"]:
-        host = seconds(row["host_s"]) if "host_s" in row else ""
+        host = ""  # not measured at this size
+        if "host_s" in row:
+            host = seconds(row["host_s"])
         size = f"{row['n']:,} x {row['classes']:,}"
         rows.append([size, seconds(row["gpu_s"]), seconds(row["macro_f1_s"]), host])
     head = ["logits", "`tune`", "for macro-F1", "`tune` on its host"]
@@ -82,6 +94,7 @@ def gpu_text(record: Record) -> str:
 
 
 def path_text(record: Record) -> str:
+    """Describe the record of `path`."""
     rows = []
     for row in record["against_grid"]:
         size = f"{row['n']:,} x {row['classes']:,}"
@@ -94,7 +107,8 @@ def path_text(record: Record) -> str:
         f"{table(head, rows)}\n\n"
         f"A file of {stream['gigabytes']} GB takes {stream['seconds']:.1f} s and {stream['peak_mb']:.0f} MB of memory."
     )
-    if theirs := record["against_sklearn"]:
+    theirs = record["against_sklearn"]
+    if theirs:  # None where it is not installed
         text += (
             f" With two classes and {theirs['n']:,} samples it is {theirs['times_faster']:.0f} times as fast as "
             f"scikit-learn's `TunedThresholdClassifierCV` with {theirs['thresholds']} thresholds."
@@ -106,6 +120,7 @@ def path_text(record: Record) -> str:
 
 
 def path_gpu_text(record: Record) -> str:
+    """Describe the record of `path_gpu`."""
     rows = []
     for row in record["sizes"]:
         size = f"{row['n']:,} x {row['classes']:,}, {row['dtype']}"
@@ -116,6 +131,7 @@ def path_gpu_text(record: Record) -> str:
 
 
 def startup_text(record: Record) -> str:
+    """Describe the record of `startup`."""
     rows = [[f"`{name}`", seconds(time["least"])] for name, time in record["seconds"].items()]
     return (
         f"{table(['process', 'takes'], rows)}\n\n"
@@ -124,6 +140,7 @@ def startup_text(record: Record) -> str:
 
 
 def files_text(record: Record) -> str:
+    """Describe the record of `files`."""
     speeds = record["speed_relative_to_cp"]
     rows = []
     for setting in ("warm", "cold", "synced"):
@@ -140,6 +157,7 @@ def files_text(record: Record) -> str:
 
 
 def onnx_text(record: Record) -> str:
+    """Describe the record of `onnx_edit`."""
     rows = []
     for row in record["files"]:
         settings = ("warm", "cold", "synced", "warm, of the longer of cp and sha256")
@@ -147,22 +165,23 @@ def onnx_text(record: Record) -> str:
         rows.append([f"{row['bytes'] / 1e6:,.0f} MB", *times, f"{row['memory, mb']:.0f} MB"])
     head = ["file", "warm", "cold", "synced", "warm, of the longer of `cp` and sha256", "memory"]
     last = record["files"][-1]
-    copy, digest, other = (
-        last["seconds"][f"{name}, of a processor"]["median"] * 1e9 / last["bytes"]
-        for name in ("cp", "sha256", "crc32")
-    )
+
+    def seconds_a_gigabyte(name: str) -> float:
+        return last["seconds"][f"{name}, of a processor"]["median"] * 1e9 / last["bytes"]
+
     return (
         "How many times as long as `cp` an adjustment takes. *Synced*: until the output is on the disk, for both.\n\n"
         f"{table(head, rows)}\n\n"
         "The file that is written names the sha256 of its input, and an undo is checked against it. It is computed "
-        f"beside the copy, and takes longer: {digest:.2f} s of a processor for a gigabyte, where `cp` takes "
-        f"{copy:.2f} s, and even a CRC-32 {other:.2f} s.\n\n"
+        f"beside the copy, and takes longer: {seconds_a_gigabyte('sha256'):.2f} s of a processor for a gigabyte, "
+        f"where `cp` takes {seconds_a_gigabyte('cp'):.2f} s, and even a CRC-32 {seconds_a_gigabyte('crc32'):.2f} s.\n\n"
         f"Medians of {record['rounds']} rounds, at a load of {record['load_average']}; {record['machine']}; "
         f"`{record['command']}`."
     )
 
 
 def report_text(record: Record) -> str:
+    """Describe the record of `report`."""
     writing = record["write_seconds"]
     return (
         f"The page of {record['classes']:,} classes and {record['samples']:,} samples is written in "
@@ -174,6 +193,7 @@ def report_text(record: Record) -> str:
 
 
 def wvn_text(record: Record) -> str:
+    """Describe the record of `wvn`."""
     extra = record["milliseconds extra"]
     rows = [[name, f"{extra[name]:.1f} ms"] for name in extra if name != "plain"]
     about = record["about"]

@@ -44,18 +44,19 @@ TARGETS = {(10_000, 10): 7, (10_000, 100): 7, (50_000, 1000): 7}  # times as fas
 @contextmanager
 def one_core() -> Iterator[None]:
     """Bind this process to one core while the block runs: both sides of a ratio then have the same one."""
-    known = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(known)})
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, known)
+        os.sched_setaffinity(0, cores)
 
 
 def data(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return logits like those of a network trained on a long tail of ratio 100, with labels and counts."""
     rng = np.random.default_rng(seed)
-    counts, labels = long_tail(5000, classes, 100), rng.integers(0, classes, n)
+    counts = long_tail(5000, classes, 100)
+    labels = rng.integers(0, classes, n)
     logits = rng.standard_normal((n, classes), np.float32)
     logits *= 2
     logits += (0.5 * np.log(counts / counts.mean())).astype(np.float32)
@@ -67,7 +68,8 @@ def grid(
     logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, gammas: np.ndarray = GRID
 ) -> np.ndarray:
     """Compute the usual grid without waste: one buffer for the scores, one argmax and one count per gamma."""
-    scores, sizes = np.empty_like(logits), np.bincount(labels, minlength=len(counts))
+    scores = np.empty_like(logits)
+    sizes = np.bincount(labels, minlength=len(counts))
     curve = np.empty((len(gammas), 2))
     for i, gamma in enumerate(gammas):
         np.multiply(logits, ((counts.max() / counts) ** gamma).astype(logits.dtype), out=scores)
@@ -77,14 +79,18 @@ def grid(
     return curve
 
 
-def path(logits: Any, labels: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = gamma_path(logits, labels, counts)
-    return found.error, found.balanced_error
+def path(
+    logits: np.ndarray, labels: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return error and balanced error at every gamma at which a prediction changes."""
+    whole = gamma_path(logits, labels, counts)
+    return whole.error, whole.balanced_error
 
 
-def seconds(work: Callable[..., Any], *arguments: Any, at_least: float = 0.05) -> float:
+def seconds(work: Callable[..., object], *arguments: object, at_least: float = 0.05) -> float:
     """Return the seconds of one call: the mean of as many in a row as take 50 ms together."""
-    start, calls = time.perf_counter(), 0
+    start = time.perf_counter()
+    calls = 0
     while calls == 0 or time.perf_counter() - start < at_least:
         work(*arguments)
         calls += 1
@@ -92,6 +98,7 @@ def seconds(work: Callable[..., Any], *arguments: Any, at_least: float = 0.05) -
 
 
 def spread(times: list[float]) -> dict[str, float]:
+    """Return median, least and most of some times, as records have them."""
     return {
         "median_s": float(np.median(times)),
         "min_s": min(times),
@@ -101,16 +108,32 @@ def spread(times: list[float]) -> dict[str, float]:
 
 
 def against_grid(sizes: list[tuple[int, int]], repeats: int) -> list[dict[str, Any]]:
+    """Time the path, the grid and one read of the logits in turn, at each size.
+
+    Of the largest sizes not every gamma of the grid is timed: the others would take as long.
+
+    Args:
+        sizes: (samples, classes) of each.
+        repeats: of each time.
+
+    Returns:
+        A row of the record for each size; with a profile of the path where it is slower than asked.
+    """
     rows = []
     for n, classes in sizes:
         case = data(n, classes)
-        part = 1  # every so many gammas of the grid are timed
+        every = 1  # so many gammas of the grid are timed
+        rounds = repeats
         if n * classes >= 10**7:
-            part = 10 if n * classes < 10**8 else 50
+            every = 10
+        if n * classes >= 10**8:
+            every = 50
+            rounds = 3
         times: dict[str, list[float]] = {"path": [], "grid": [], "read": []}
         path(*case)  # fill caches
-        for _ in range(repeats if n * classes < 10**8 else 3):
-            times["grid"].append(seconds(grid, *case, GRID[::part]) * len(GRID) / len(GRID[::part]))
+        timed = GRID[::every]
+        for _ in range(rounds):
+            times["grid"].append(seconds(grid, *case, timed) * len(GRID) / len(timed))
             times["read"].append(seconds(case[0].max))
             times["path"].append(seconds(path, *case))
         check(case)
@@ -122,7 +145,7 @@ def against_grid(sizes: list[tuple[int, int]], repeats: int) -> list[dict[str, A
             "classes": classes,
             "path": spread(times["path"]),
             "grid": spread(times["grid"]),
-            "grid_gammas_timed": len(GRID[::part]),
+            "grid_gammas_timed": len(timed),
             "times_faster": ratio,
             "asked": asked,
             "reads_of_the_logits": ours / float(np.median(times["read"])),
@@ -156,9 +179,9 @@ def profile(case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[tuple[str, 
 
 def check(case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     """Check that path and grid agree, except for samples whose two best scores float32 cannot tell apart."""
-    some = GRID[::25]
-    curve = gamma_path(*case).error_curve.at(some)
-    assert np.abs(curve - grid(*case, some)[:, 0]).max() <= 2e-4, "the grid and the path differ"
+    gammas = GRID[::25]
+    curve = gamma_path(*case).error_curve.at(gammas)
+    assert np.abs(curve - grid(*case, gammas)[:, 0]).max() <= 2e-4, "the grid and the path differ"
 
 
 def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
@@ -174,7 +197,9 @@ def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
     labels = (rng.random(2 * n) < 0.05).astype(int)
     features = rng.normal(size=(2 * n, 10)) + labels[:, None] * np.linspace(0, 1, 10)
     model = LogisticRegression().fit(features[:n], labels[:n])
-    held, truth, counts = features[n:], labels[n:], np.bincount(labels[:n])
+    held = features[n:]
+    truth = labels[n:]
+    counts = np.bincount(labels[:n])
 
     def theirs() -> float:
         tuned = TunedThresholdClassifierCV(
@@ -191,26 +216,34 @@ def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
         logits = np.column_stack([np.zeros_like(odds), odds])
         return gamma_path(logits, truth, counts, rule="shift").best().balanced_error
 
-    errors = theirs(), ours()
-    times = [(seconds(theirs), seconds(ours)) for _ in range(repeats)]
-    their, our = (np.median(side) for side in zip(*times, strict=True))
+    their_error = theirs()
+    our_error = ours()
+    their_times = []
+    our_times = []
+    for _ in range(repeats):
+        their_times.append(seconds(theirs))
+        our_times.append(seconds(ours))
+    their = np.median(their_times)
+    our = np.median(our_times)
     print(
-        f"scikit-learn's tuned threshold, n = {n}: {their * 1e3:.1f} ms and balanced error {errors[0]:.5f}; "
-        f"ours {our * 1e3:.1f} ms and {errors[1]:.5f}: {their / our:.1f} times faster (asked: 10)",
+        f"scikit-learn's tuned threshold, n = {n}: {their * 1e3:.1f} ms and balanced error {their_error:.5f}; "
+        f"ours {our * 1e3:.1f} ms and {our_error:.5f}: {their / our:.1f} times faster (asked: 10)",
         flush=True,
     )
     return {
         "n": n,
         "thresholds": 100,
-        "theirs": spread([a for a, _ in times]),
-        "ours": spread([b for _, b in times]),
-        "their_balanced_error": errors[0],
-        "our_balanced_error": errors[1],
+        "theirs": spread(their_times),
+        "ours": spread(our_times),
+        "their_balanced_error": their_error,
+        "our_balanced_error": our_error,
         "times_faster": float(their / our),
         "asked": 10,
     }
 
 
+# The process that reads the file: the highest mark of its memory (VmHWM) is all that it had at
+# once.
 STREAM = """
 import re, sys, time
 from pathlib import Path
@@ -247,17 +280,21 @@ def stream(gigabytes: float) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
+    """Return what the numbers were measured on."""
     versions = {}
     for name in ("numpy", "torch", "scikit-learn"):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = None
+    # Linux says which processor it is; on others the kind must do.
     model = platform.processor() or platform.machine()
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next(
-        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), model
-    )
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":")[1].strip()
+                break
     return {
         "cpu": model,
         "machine": platform.machine(),
@@ -280,10 +317,16 @@ def main() -> None:
         "machine": machine(),
         "command": "python -m bench.speed.path",
     }
-    sizes = list(TARGETS)[: 2 if given.quick else None]
+    sizes = list(TARGETS)
+    samples = 50_000
+    gigabytes = 4.0
+    if given.quick:
+        sizes = sizes[:2]
+        samples = 5000
+        gigabytes = 0.2
     result["against_grid"] = against_grid(sizes, given.repeats)
-    result["against_sklearn"] = against_sklearn(5000 if given.quick else 50_000, given.repeats)
-    result["stream"] = stream(0.2 if given.quick else 4)
+    result["against_sklearn"] = against_sklearn(samples, given.repeats)
+    result["stream"] = stream(gigabytes)
     if not given.quick:
         target = RESULTS / "path.json"
         target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

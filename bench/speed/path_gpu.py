@@ -38,15 +38,29 @@ START = time.perf_counter()
 
 def hard_rows(rng: np.random.Generator, n: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return logits and labels with ties, zeros, signs, and sizes that are hard to compare among them."""
-    x, y = 2 * rng.normal(size=(n, classes)) + 1, rng.integers(0, classes, n)
+    x = 2 * rng.normal(size=(n, classes)) + 1
+    y = rng.integers(0, classes, n)
     x[np.arange(n), y] += rng.choice([0, 2, 4, 8], n)
-    x[:8], x[8:12], x[12:14], x[16] = np.round(x[:8]), 0, -1, 1
-    x[14, ::2] = 1e-40
-    x[18], x[19], x[23] = -np.abs(x[18]), np.abs(x[19]), np.where(np.arange(classes) % 2, 1, -1)
-    x[20], x[20, 0], x[21, 1:] = np.nextafter(np.float32(1), np.float32(2)), 1, x[21, 0]
-    x[24:40] = -np.abs(x[24:40]) - 3
+    # Ties: of rounded numbers, of rows that are one number, of quarters.
+    x[:8] = np.round(x[:8])
+    x[8:12] = 0
+    x[12:14] = -1
+    x[16] = 1
     x[40:56] = np.round(4 * x[40:56]) / 4
-    x[15], x[17], x[22] = 1e-30 * x[15], 1e3 * x[17], 1e-3 * x[22]
+    # Signs: none is above 0, none below, in turn, and far below 0.
+    x[18] = -np.abs(x[18])
+    x[19] = np.abs(x[19])
+    x[23] = np.where(np.arange(classes) % 2, 1, -1)
+    x[24:40] = -np.abs(x[24:40]) - 3
+    # One float32 apart, and equal but for the first.
+    x[20] = np.nextafter(np.float32(1), np.float32(2))
+    x[20, 0] = 1
+    x[21, 1:] = x[21, 0]
+    # Sizes: below the least normal float32, tiny, large and small.
+    x[14, ::2] = 1e-40
+    x[15] = 1e-30 * x[15]
+    x[17] = 1e3 * x[17]
+    x[22] = 1e-3 * x[22]
     return x, y
 
 
@@ -82,17 +96,26 @@ def in_order(changes: Envelope) -> np.ndarray:
 
 def compare(rng: np.random.Generator) -> dict[str, Any]:
     """Compare changes with the host's: units in the last place, and every class to the last one."""
-    worst, rows, events, count, wrong = 0.0, 0, 0, 0, []
+    worst = 0.0  # units in the last place
+    rows = 0
+    events = 0
+    count = 0
+    wrong = []
     for logits, _, counts, rule, reach in cases(rng):
         direction = find_path_rule(rule).direction(counts.astype(np.float64))
         host = compute_envelope(logits.float().numpy(), direction, reach)
         there = walk_torch.walk_on_device(logits.to(DEVICE), direction, reach)
-        count, rows, events = count + 1, rows + len(logits), events + len(host.gamma)
+        count += 1
+        rows += len(logits)
+        events += len(host.gamma)
         case = [list(logits.shape), str(logits.dtype), rule, list(reach)]
         if not np.array_equal(host.start, there.start) or len(host.gamma) != len(there.gamma):
             wrong.append([*case, "other changes", len(host.gamma), len(there.gamma)])
             continue
-        ours, theirs = in_order(there), in_order(host)
+        ours = in_order(there)
+        theirs = in_order(host)
+        # A change must be of the same sample and classes, at a gamma that is the same up to rounding;
+        # at exactly 0, where ties are decided, there is none.
         gap = np.abs(ours[1] - theirs[1]) / np.spacing(
             np.maximum(np.abs(ours[1]), np.abs(theirs[1]))
         )
@@ -106,8 +129,8 @@ def compare(rng: np.random.Generator) -> dict[str, Any]:
         f"apart, {len(wrong)} wrong",
         flush=True,
     )
-    for one in wrong[:8]:
-        print("  WRONG", one, flush=True)
+    for difference in wrong[:8]:
+        print("  WRONG", difference, flush=True)
     return {
         "cases": count,
         "rows": rows,
@@ -119,7 +142,8 @@ def compare(rng: np.random.Generator) -> dict[str, Any]:
 
 def make(n: int, classes: int, dtype: torch.dtype) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     """Return logits as `path.data` makes them, on the device, with labels and counts."""
-    counts, labels = long_tail(5000, classes, 100), np.random.default_rng(0).integers(0, classes, n)
+    counts = long_tail(5000, classes, 100)
+    labels = np.random.default_rng(0).integers(0, classes, n)
     generator = torch.Generator(DEVICE).manual_seed(0)
     x = torch.randn((n, classes), device=DEVICE, generator=generator) * 2
     x += torch.from_numpy(0.5 * np.log(counts / counts.mean())).float().to(DEVICE)
@@ -128,6 +152,7 @@ def make(n: int, classes: int, dtype: torch.dtype) -> tuple[torch.Tensor, np.nda
 
 
 def summary(times: list[float]) -> dict[str, float]:
+    """Return median, least and most of some times, as records have them."""
     return {
         "median": float(np.median(times)),
         "min": min(times),
@@ -136,12 +161,13 @@ def summary(times: list[float]) -> dict[str, float]:
     }
 
 
-def on_device(work: Callable[[], Any], repeats: int = 15) -> dict[str, float]:
+def on_device(work: Callable[[], object], repeats: int = 15) -> dict[str, float]:
     """Return milliseconds by the device's clock."""
     work()
     times = []
     for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         begin.record()
         work()
@@ -151,7 +177,9 @@ def on_device(work: Callable[[], Any], repeats: int = 15) -> dict[str, float]:
     return summary(times)
 
 
-def by_host(work: Callable[[], Any], repeats: int = 9, *, first: bool = True) -> dict[str, float]:
+def by_host(
+    work: Callable[[], object], repeats: int = 9, *, first: bool = True
+) -> dict[str, float]:
     """Return milliseconds by the host's clock, until the device is done."""
     if first:
         work()
@@ -166,6 +194,7 @@ def by_host(work: Callable[[], Any], repeats: int = 9, *, first: bool = True) ->
 
 
 def left(seconds: float) -> bool:
+    """Return whether so many seconds are left of the budget."""
     return time.perf_counter() - START + seconds < BUDGET_S
 
 
@@ -178,14 +207,15 @@ def time_size(n: int, classes: int, dtype: torch.dtype) -> dict[str, Any]:
         "sum": on_device(lambda: logits.sum(1, dtype=torch.float32)),
     }
     found: dict[str, Any] = {"n": n, "classes": classes, "dtype": name, "bytes": logits.nbytes}
-    found["read_ms"] = min(reads.values(), key=lambda one: one["median"])
+    found["read_ms"] = min(reads.values(), key=lambda times: times["median"])
     found["path_ms"] = by_host(lambda: gamma_path(logits, labels, counts))
-    known = walk_torch.has_triton
+    # As if Triton were not installed.
+    has_triton = walk_torch.has_triton
     walk_torch.has_triton = lambda logits: False
     try:
         found["plain_torch_ms"] = by_host(lambda: gamma_path(logits, labels, counts), 3)
     finally:
-        walk_torch.has_triton = known
+        walk_torch.has_triton = has_triton
     whole = found["path_ms"]["median"]
     if dtype == torch.float32 and left(25):
         host = logits.cpu().numpy()

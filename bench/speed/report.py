@@ -22,7 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-K, N, D = 1000, 50_000, 256
+K = 1000
+N = 50_000
+D = 256
 LIMITS = {"write_seconds": 5.0, "megabytes": 1.5, "open_seconds": 2.0}
 
 
@@ -40,8 +42,10 @@ def main() -> None:
 
 
 def measure(folder: Path, rounds: int) -> dict:
+    """Make the files, write the page both ways, open it, and return the record."""
     make(folder)
-    levelhead, page = [sys.executable, "-m", "levelhead"], folder / "page.html"
+    levelhead = [sys.executable, "-m", "levelhead"]
+    page = folder / "page.html"
     files = ["--labels", "labels.npy", "--counts", "counts.json"]
     chosen = [*levelhead, "tune", "--logits", "logits.npy", *files, "-o", "tuned.json"]
     subprocess.run(
@@ -103,6 +107,7 @@ def in_browser(page: Path, rounds: int) -> list[float]:
             start = time.perf_counter()
             tab.goto(page.as_uri(), wait_until="commit")
             tab.wait_for_load_state("load")
+            # A frame is drawn before the second callback is called.
             tab.evaluate(
                 "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
             )
@@ -113,12 +118,14 @@ def in_browser(page: Path, rounds: int) -> list[float]:
 
 
 def clock(command: list[str], folder: Path) -> float:
+    """Return the seconds of a process."""
     start = time.perf_counter()
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
 def spread(values: list[float]) -> dict[str, float]:
+    """Return least, median and most of some times, as records have them."""
     return {
         "least": round(min(values), 3),
         "median": round(statistics.median(values), 3),

@@ -43,6 +43,7 @@ def main() -> None:
 
 
 def measure(model: Path, rounds: int) -> dict:
+    """Time whole processes, and see which heavy modules a command loads; return the record."""
     from safetensors.numpy import save_file
 
     save_file({"fc.weight": np.ones((1000, 2048), np.float32)}, model)
@@ -55,17 +56,14 @@ def measure(model: Path, rounds: int) -> dict:
         "levelhead inspect": [*python, "-m", "levelhead", "inspect", str(model)],
         "completion in bash": [str(Path(sys.executable).with_name("levelhead"))],
     }
-    seconds = np.array(
-        [[clock(command) for command in commands.values()] for _ in range(rounds + 1)]
-    )[1:]
-    least, middle = seconds.min(axis=0), np.median(seconds, axis=0)
+    times = [[clock(command) for command in commands.values()] for _ in range(rounds + 1)]
+    seconds = np.array(times[1:])  # the first round compiles what is not compiled yet
+    least = seconds.min(axis=0)
+    middle = np.median(seconds, axis=0)
     code = f"import sys; from levelhead.cli import app; app(['inspect', {str(model)!r}], standalone_mode=False)"
     code += "; print(','.join(sys.modules), file=sys.stderr)"
-    loaded = (
-        subprocess.run([*python, "-c", code], capture_output=True, text=True, check=True)
-        .stderr.strip()
-        .split(",")
-    )
+    done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stderr.strip().split(",")
     return {
         "seconds": {
             name: {"least": round(float(a), 4), "median": round(float(b), 4)}
@@ -81,6 +79,7 @@ def measure(model: Path, rounds: int) -> dict:
 
 
 def clock(command: list[str]) -> float:
+    """Return the seconds of a process. In the variables of a completion, only that command looks."""
     start = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, env=os.environ | COMPLETION, check=True)
     return time.perf_counter() - start

@@ -32,31 +32,38 @@ from torch.nn import functional as F
 import levelhead as lh
 from levelhead.hosts.torch import unit_
 
-K, D, BATCH = 8142, 2048, 64
+K = 8142
+D = 2048
+BATCH = 64
 
 
 def plain() -> Callable[[], None]:
+    """Return a step of a plain head."""
     layer, optimizer = build()
     return step(layer, optimizer)
 
 
 def hook() -> Callable[[], None]:
+    """Return a step after which WVN's hook makes the weight vectors unit length."""
     layer, optimizer = build()
     lh.WVN(optimizer, layer)
     return step(layer, optimizer)
 
 
 def weight_norm() -> Callable[[], None]:
+    """Return a step of a head whose weight is computed from direction and length, as torch has it."""
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(D, K, bias=False))
     return step(layer, torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9))
 
 
 def in_forward() -> Callable[[], None]:
+    """Return a step of a head that is normalized each time it is run, as a cosine head is."""
     layer, optimizer = build()
     return step(lambda x: F.linear(x, F.normalize(layer.weight)), optimizer)
 
 
 def build() -> tuple[nn.Linear, torch.optim.Optimizer]:
+    """Return a head without a bias, and SGD with momentum for it."""
     layer = nn.Linear(D, K, bias=False)
     return layer, torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
 
@@ -64,14 +71,16 @@ def build() -> tuple[nn.Linear, torch.optim.Optimizer]:
 def step(
     layer: Callable[[torch.Tensor], torch.Tensor], optimizer: torch.optim.Optimizer
 ) -> Callable[[], None]:
-    features, labels = torch.randn(BATCH, D), torch.randint(K, (BATCH,))
+    """Return a function that takes one step on random features."""
+    features = torch.randn(BATCH, D)
+    labels = torch.randint(K, (BATCH,))
 
-    def one() -> None:
+    def take_step() -> None:
         optimizer.zero_grad()
         F.cross_entropy(layer(features), labels).backward()
         optimizer.step()
 
-    return one
+    return take_step
 
 
 def parts() -> dict[str, Callable[[], object]]:
@@ -80,11 +89,11 @@ def parts() -> dict[str, Callable[[], object]]:
     factors = torch.ones(K, 1)
 
     def in_blocks(rows: int) -> Callable[[], None]:
-        def one() -> None:
+        def normalize_blocks() -> None:
             for block in weight.split(rows):
                 unit_(block)
 
-        return one
+        return normalize_blocks
 
     def fused_into_another() -> None:
         weight.copy_(torch._weight_norm_interface(weight, factors, 0)[0])
@@ -116,13 +125,16 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     steps = {kind: make() for kind, make in KINDS.items()}
-    for one in steps.values():
-        one(), one()
-    seconds = np.array([[clock(one) for one in steps.values()] for _ in range(args.rounds)])
+    for take_step in steps.values():  # the first allocate what is kept
+        take_step()
+        take_step()
+    rounds = [[clock(take_step) for take_step in steps.values()] for _ in range(args.rounds)]
+    seconds = np.array(rounds)  # [rounds, kinds]
     with torch.no_grad():
         alone = {name: [clock(part) for _ in range(args.rounds)] for name, part in parts().items()}
     middles = {name: round(1e3 * float(np.median(values)), 2) for name, values in alone.items()}
-    roofline, extra = middles["one read"] + middles["one pass"], 1e3 * extras(seconds)
+    roofline = middles["one read"] + middles["one pass"]
+    extra = 1e3 * extras(seconds)
     result = {
         "what": f"one SGD step of a head, K = {K}, d = {D}, batch {BATCH}, float32",
         "milliseconds a step": named(np.median(seconds, axis=0)),
@@ -152,9 +164,10 @@ def main() -> None:
     print(json.dumps(result, indent=1))
 
 
-def clock(one: Callable[[], object]) -> float:
+def clock(work: Callable[[], object]) -> float:
+    """Return the seconds of one call."""
     start = time.perf_counter()
-    one()
+    work()
     return time.perf_counter() - start
 
 
@@ -164,6 +177,7 @@ def extras(seconds: np.ndarray) -> np.ndarray:
 
 
 def named(seconds: np.ndarray) -> dict[str, float]:
+    """Return milliseconds by the kind of step."""
     return dict(zip(KINDS, np.round(1e3 * seconds, 2).tolist(), strict=True))
 
 
@@ -179,13 +193,11 @@ def ratio(seconds: np.ndarray, kind: int) -> dict[str, float]:
 def processor() -> str:
     """Return the name that Linux gives the processor."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    named = [
-        line.split(":", 1)[1].strip()
-        for line in lines
-        if line.lower().startswith(("model name", "cpu part"))
-    ]
-    return named[0] if named else platform.processor()
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.lower().startswith(("model name", "cpu part")):  # the second, on ARM
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
 
 
 if __name__ == "__main__":
