@@ -110,6 +110,19 @@ def numbers(path: Path) -> list[tuple[str, bytes]]:
     return found
 
 
+def lost_in_rounding(path: Path, offset: np.ndarray) -> bool:
+    """Return whether adding to the bias of a model changes none of its numbers.
+
+    A damaged exponent makes a bias of 1e31, beside which what a rule adds is nothing: that nothing
+    changed is right then. Only a bias inside the file is looked at.
+    """
+    for tensor in onnx.load(path, load_external_data=False).graph.initializer:
+        if tensor.name == "b" and tensor.data_location != T.EXTERNAL:
+            bias = numpy_helper.to_array(tensor)
+            return np.array_equal((bias + offset).astype(bias.dtype), bias, equal_nan=True)
+    return False
+
+
 def case(rng: random.Random, folder: Path) -> None:
     """Adjust a damaged model by some rule and undo that; raise Contradiction if more than its head
     differs.
@@ -132,7 +145,10 @@ def case(rng: random.Random, folder: Path) -> None:
     # A rule that adds may need a bias that is not there: one tensor is new then.
     added = len(after) - len(before)
     changed = {name for (name, old), (_, new) in zip(before, after, strict=False) if old != new}
-    if added not in (0, 1) or len(changed) > 2 * len(done.head) or (not changed and not added):
+    wrong = added not in (0, 1) or len(changed) > 2 * len(done.head)
+    if not changed and not added:
+        wrong = not lost_in_rounding(path, done.offset)
+    if wrong:
         raise Contradiction(f"changed {changed}, added {added}, for {done.head}")
     undo_file(out, back)
     if back.read_bytes() != data:
