@@ -111,15 +111,15 @@ def test_labels_that_are_names_need_column_titles(tmp_path, monkeypatch, names):
         read("all.npz")
 
 
-def test_labels_by_name_need_distinct_column_titles(tmp_path, monkeypatch):
+def test_labels_by_name_need_distinct_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("x.csv").write_text("cat,dog,cat\n1,2,3\n")
+    np.save("x.npy", [[1.0, 2.0, 3.0]])
     Path("y.csv").write_text("cat\n")
     np.save("c.npy", COUNTS)
     with pytest.raises(
         ValueError, match=r"y\.csv: labels are names, but two classes are called 'cat'"
     ):
-        read("x.csv", "y.csv", "c.npy")
+        read("x.npy", "y.csv", "c.npy", names=["cat", "dog", "cat"])
 
 
 def test_logits_without_samples_are_refused_by_the_name_of_their_file(tmp_path, monkeypatch):
