@@ -51,9 +51,16 @@ def _compile_share(
     part: int,
     parts: int,
 ) -> None:
+    """Compile one part of the kernels: what a process does.
+
+    Triton's launch is replaced by one that only compiles, and only what falls to this part by the
+    checksum of its name and types. The tensors are on the `meta` device, which has shapes and no
+    numbers, so a step takes no time and no memory.
+    """
     from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
 
-    launch, seen = JITFunction.run, set()
+    launch = JITFunction.run
+    seen = set()
 
     def compile_only(self, *values, grid, warmup, **options):
         kinds = [str(x.dtype) for x in values if isinstance(x, torch.Tensor)]
@@ -65,12 +72,12 @@ def _compile_share(
     JITFunction.run = compile_only
     for name in precisions:
         nothing = torch.device("meta")
-        both = stacked.StackedNets(
+        packed = stacked.StackedNets(
             nets.build(net, 10), runs, nothing, PRECISIONS[name], kernels=True
         )
         for batch in batches:
             shape = (runs, batch, size, size, 3)
             x = torch.empty(shape, dtype=PRECISIONS[name].storage, device=nothing)
-            features = both.features(x, training=True)
-            torch.autograd.grad(both.logits(features).sum(), both.leaves)
-            both.features(x, training=False)
+            features = packed.features(x, training=True)
+            torch.autograd.grad(packed.logits(features).sum(), packed.leaves)
+            packed.features(x, training=False)

@@ -1,6 +1,12 @@
-"""Try to go past the recipe `frontier` on long-tailed CIFAR: longer, averaged, with other batch statistics, mirrored.
+"""Try to go past the recipe `frontier` on long-tailed CIFAR: longer, averaged, with other batch
+statistics, mirrored.
 
-python -m bench.paper.past_frontier FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+    python -m bench.paper.past_frontier FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+
+Networks are trained once for each method and weight decay, all at once (`try_all`). Everything else
+is tried on trained networks: means of the weights of the last epochs (`Mean`), batch statistics
+measured again on balanced images (`level_statistics_`), the mean of an image and its mirror image;
+and of each, RS and the shift (`reached`).
 """
 
 import json
@@ -35,11 +41,12 @@ TRIED_COLUMNS = ("cifar10:100", "cifar100:100")
 EPOCHS = 800  # twice those of `frontier`
 WEIGHT_DECAYS = (5e-4, 1e-3)  # of `frontier`, and twice that
 TRIED_METHODS = ("baseline", "balanced-softmax")
+# Shares of the epochs whose weights are averaged.
 AVERAGED = {
     "last": 0.0,
     "mean of the last tenth": 0.1,
     "mean of the last quarter": 0.25,
-}  # shares of the epochs
+}
 Statistics = Literal["as trained", "balanced", "balanced, augmented"]
 STATISTICS: tuple[Statistics, ...] = ("as trained", "balanced", "balanced, augmented")
 
@@ -86,7 +93,8 @@ def try_all(
     from levelhead_lab.lab.train import State
 
     loaded = {spec.data_key: spec.load() for spec in specs}
-    jobs, facts = [], []
+    jobs = []
+    facts = []
     for spec in specs:
         data = loaded[spec.data_key]
         for recipe in recipes:
@@ -121,16 +129,16 @@ def try_all(
         save_every=2.0,
     )
     seconds = round(time.monotonic() - began, 1)
-    named = (
-        torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)
-    )
+    device_name = str(device)
+    if torch.device(device).type == "cuda":
+        device_name = torch.cuda.get_device_name(device)
     found = []
-    with (
-        ThreadPoolExecutor() as pool
-    ):  # the paths of a network are computed while the next one is looked at
+    # The paths of a network are computed while the next one is looked at.
+    with ThreadPoolExecutor() as pool:
         for job, end, mean, fact in zip(jobs, ends, means, facts, strict=True):
             weights = {"last": Mean(1, end.weights), **mean}
-            labels, counts = job.data.splits["test"].labels, job.data.counts
+            labels = job.data.splits["test"].labels
+            counts = job.data.counts
             rows = [
                 pool.submit(
                     lambda row, logits, *rest: {**row, **reached(logits, *rest)},
@@ -144,13 +152,13 @@ def try_all(
             found.append(
                 {
                     **fact,
-                    "device": named,
+                    "device": device_name,
                     "torch": torch.__version__,
                     "seconds_of_all": seconds,
                     "tried": rows,
                 }
             )
-        return [{**each, "tried": [row.result() for row in each["tried"]]} for each in found]
+        return [{**entry, "tried": [row.result() for row in entry["tried"]]} for entry in found]
 
 
 def _variants(
@@ -162,7 +170,8 @@ def _variants(
     from levelhead_lab.lab.nets import head_of
     from levelhead_lab.lab.preprocess import Preprocess, features
 
-    net, test = deepcopy(job.net).to(device), job.data.splits["test"]
+    net = deepcopy(job.net).to(device)
+    test = job.data.splits["test"]
     preprocess = Preprocess(job.recipe, job.data, torch.float32)
     mirrored = replace(test, images=np.ascontiguousarray(test.images[..., ::-1]))
     for title, mean in weights.items():
@@ -175,13 +184,11 @@ def _variants(
                     net, job.data, job.recipe, augmented=statistics != "balanced", seed=job.seed
                 )
             head = head_of(net).numpy()
-            one, other = (
-                head.logits(features(net, part, preprocess, batch=2500))
-                for part in (test, mirrored)
-            )
+            logits = head.logits(features(net, test, preprocess, batch=2500))
+            of_mirrored = head.logits(features(net, mirrored, preprocess, batch=2500))
             row = {"weights": title, "epochs_averaged": mean.count, "statistics": statistics}
-            yield {**row, "views": 1}, one
-            yield {**row, "views": 2}, (one + other) / 2
+            yield {**row, "views": 1}, logits
+            yield {**row, "views": 2}, (logits + of_mirrored) / 2
 
 
 def level_statistics_(
@@ -202,7 +209,8 @@ def level_statistics_(
     from levelhead_lab.lab.preprocess import Preprocess
     from levelhead_lab.methods import METHODS
 
-    device, preprocess = next(net.parameters()).device, Preprocess(recipe, data, torch.float32)
+    device = next(net.parameters()).device
+    preprocess = Preprocess(recipe, data, torch.float32)
     images, _ = copy_to(device, data.train)
     norms = [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
@@ -214,11 +222,10 @@ def level_statistics_(
     ).to(device)
     with torch.no_grad():
         for part in plan.batches(batch):
-            seen = (
-                preprocess.augmented(images, part)
-                if augmented
-                else preprocess.standardized(images[part.indices])
-            )
+            if augmented:
+                seen = preprocess.augmented(images, part)
+            else:
+                seen = preprocess.standardized(images[part.indices])
             net(seen)
     for norm in norms:
         norm.momentum = 0.1

@@ -44,13 +44,18 @@ class PlainRun:
     def __init__(
         self, net: nets.Net, data: Data, recipe: Recipe, seed: int, *, channels_last: bool = True
     ):
-        self.net, self.data, self.recipe, self.seed = net, data, recipe, seed
+        self.net = net
+        self.data = data
+        self.recipe = recipe
+        self.seed = seed
         first = next(net.parameters())
-        self.device, self.preprocess = first.device, Preprocess(recipe, data, first.dtype)
-        self.format = torch.channels_last if channels_last else torch.contiguous_format
-        self.images, self.labels = (
-            torch.from_numpy(x).to(self.device) for x in (data.train.images, data.train.labels)
-        )
+        self.device = first.device
+        self.preprocess = Preprocess(recipe, data, first.dtype)
+        self.format = torch.contiguous_format
+        if channels_last:
+            self.format = torch.channels_last
+        self.images = torch.from_numpy(data.train.images).to(self.device)
+        self.labels = torch.from_numpy(data.train.labels).to(self.device)
         self.optimizer = torch.optim.SGD(
             net.parameters(),
             lr=recipe.lr,
@@ -58,11 +63,16 @@ class PlainRun:
             nesterov=recipe.nesterov,
             weight_decay=recipe.weight_decay,
         )
-        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        self.epoch, self.recorded, self.graph = 0, None, None
-        self.order = self._draw()
+        self.stream = None
+        if self.device.type == "cuda":
+            self.stream = torch.cuda.Stream(self.device)
+        self.epoch = 0
+        self.graph = None  # of an epoch's steps,
+        self.recorded = None  # at this learning rate, which is a constant in it
+        self.order = self._draw()  # the buffers that a graph reads the plan of an epoch from
 
     def _draw(self) -> EpochPlan:
+        """Return the plan of the next epoch: samples and crops."""
         return draw_plan(
             self.data.train.labels,
             METHODS["baseline"],
@@ -117,9 +127,11 @@ class PlainRun:
         self.recorded = lr
 
     def _numbers(self) -> list[Tensor]:
+        """Return all tensors that a step changes."""
         return [*self.net.state_dict().values(), *self._momenta()]
 
     def _momenta(self) -> list[Tensor]:
+        """Return the optimizer's buffers; there are none before the first step."""
         return [
             self.optimizer.state[p]["momentum_buffer"]
             for p in self.net.parameters()

@@ -16,10 +16,12 @@ group by group: what is there is not trained again.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,12 +39,11 @@ from levelhead_lab.methods import METHODS
 
 from .compile_ahead import compile_ahead
 
-RATIO, TRUTH = 100, "float32"
+RATIO = 100
+TRUTH = "float32"  # what the others are compared with
 COLUMNS = "alone", "RS", "shift"
-GUESS = {
-    2: 7.0,
-    4: 25.0,
-}  # microseconds an image, by the bytes of an activation, of what was never timed
+# Microseconds an image, by the bytes of an activation, of what was never timed.
+GUESS = {2: 7.0, 4: 25.0}
 
 
 def main() -> None:
@@ -77,14 +78,13 @@ def main() -> None:
         load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO
     )
     recipe = find_recipe("kim2020")
-    recipe = recipe.stretched_to(6) if args.speed else recipe
+    if args.speed:
+        recipe = recipe.stretched_to(6)
     path = Path(args.out)
-    found = (
-        json.loads(path.read_text())
-        if path.is_file()
-        else {"microseconds an image": {}, "runs": []}
-    )
-    found |= {
+    record = {"microseconds an image": {}, "runs": []}
+    if path.is_file():
+        record = json.loads(path.read_text())
+    record |= {
         "hardware": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "command": "python -m bench.paper.precision --root DIR",
@@ -96,49 +96,48 @@ def main() -> None:
     bases = sorted({name.split(":")[0] for name in args.precisions})
     compile_ahead(bases, args.seeds, {recipe.batch, len(cifar.train) % recipe.batch})
     print(f"compiled {', '.join(bases)} in {time.monotonic() - began:.0f} s", flush=True)
-    for method, name in [(method, name) for method in args.methods for name in args.precisions]:
-        known = {
-            run["seed"]
-            for run in found["runs"]
-            if (run["method"], run["precision"]) == (method, name)
-        }
-        missing = [seed for seed in seeds if args.speed or seed not in known]
-        guess = (
-            found["microseconds an image"].get(name)
-            or GUESS[PRECISIONS[name.split(":")[0]].storage.itemsize]
-        )
-        ends = (
-            time.monotonic()
-            - began
-            + 10
-            + 1.2e-6 * guess * len(cifar.train) * recipe.epochs * len(missing)
-        )
-        if not missing or ends > 60 * args.minutes:
-            print(
-                f"{method}, {name}: {'left out, it would end too late' if missing else 'known'}",
-                flush=True,
-            )
+    for method, name in itertools.product(args.methods, args.precisions):
+        trained = set()
+        for run in record["runs"]:
+            if (run["method"], run["precision"]) == (method, name):
+                trained.add(run["seed"])
+        missing = [seed for seed in seeds if args.speed or seed not in trained]
+        if not missing:
+            print(f"{method}, {name}: known", flush=True)
+            continue
+        # When it would end, by the time that this precision took before, with a fifth to spare.
+        guess = record["microseconds an image"].get(name)
+        if not guess:
+            guess = GUESS[PRECISIONS[name.split(":")[0]].storage.itemsize]
+        training = 1.2e-6 * guess * len(cifar.train) * recipe.epochs * len(missing)
+        if time.monotonic() - began + 10 + training > 60 * args.minutes:
+            print(f"{method}, {name}: left out, it would end too late", flush=True)
             continue
         jobs, took = train(cifar, recipe, method, name, missing)
-        found["microseconds an image"][name] = round(took, 2)
+        record["microseconds an image"][name] = round(took, 2)
         if not args.speed:
-            found["runs"] += [
-                {"method": method, "precision": name, "seed": job.seed, **measure(job)}
-                for job in jobs
-            ]
+            for job in jobs:
+                facts = {"method": method, "precision": name, "seed": job.seed}
+                record["runs"].append(facts | measure(job))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(record, indent=1) + "\n")
         print(
             f"{method}, {name}, seeds {missing[0]} to {missing[-1]}: {took:.2f} us an image",
             flush=True,
         )
-    print(table(found["runs"], found["microseconds an image"]))
+    print(table(record["runs"], record["microseconds an image"]))
 
 
 def train(
     cifar: data.Data, recipe: Recipe, method: str, name: str, seeds: list[int]
 ) -> tuple[list[Job], float]:
-    """Train networks; return their jobs, and the microseconds an image of epochs that are not evaluated."""
+    """Train networks; return their jobs, and the microseconds an image of epochs that are not evaluated.
+
+    Args:
+        cifar, recipe, seeds: what to train on, how, and from which weights.
+        method: its name.
+        name: of the precision and, after colons, the places that are rounded to bfloat16 too.
+    """
     base, *places = name.split(":")
     jobs = [
         Job(nets.build("resnet32", 10, seed=seed), cifar, recipe, METHODS[method], seed)
@@ -167,7 +166,8 @@ def train(
 
 def measure(job: Job) -> dict[str, float]:
     """Return the errors of a trained network on test, in %, with the strengths that are best there."""
-    test, net = job.data.test, job.net.cuda()
+    test = job.data.test
+    net = job.net.cuda()
     seen = features(net, test, Preprocess(job.recipe, job.data, torch.float32), batch=2500)
     logits = nets.head_of(net).numpy().logits(seen)
     found = {}
@@ -181,16 +181,20 @@ def measure(job: Job) -> dict[str, float]:
 
 @contextmanager
 def rounded(places: list[str]) -> Iterator[None]:
-    """Let numbers in some places of a packed training be rounded to bfloat16, before they are used."""
-    nets_class, function = stacked.StackedNets, conv_norm.FusedConvNorm
-    kept = (
-        nets_class.refresh,
-        function.forward,
-        conv_norm.convolve,
-        conv_norm.input_gradient,
-        conv_norm.weight_gradient,
-    )
-    refresh, forward, convolve, input_gradient, weight_gradient = kept
+    """Let numbers in some places of a packed training be rounded to bfloat16, before they are used.
+
+    Functions of the engine are replaced while the block runs: no option of it is needed for one study.
+
+    Args:
+        places: some of `filters`, `activations` and `gradients`.
+    """
+    nets_class = stacked.StackedNets
+    function = conv_norm.FusedConvNorm
+    refresh = nets_class.refresh
+    forward = function.forward
+    convolve = conv_norm.convolve
+    input_gradient = conv_norm.input_gradient
+    weight_gradient = conv_norm.weight_gradient
 
     def short(x: torch.Tensor) -> torch.Tensor:
         return x.bfloat16().to(x.dtype)
@@ -209,7 +213,8 @@ def rounded(places: list[str]) -> Iterator[None]:
     if "filters" in places:
         nets_class.refresh = refresh_rounded
     if "activations" in places:
-        function.forward, conv_norm.convolve = staticmethod(forward_rounded), convolve_rounded
+        function.forward = staticmethod(forward_rounded)
+        conv_norm.convolve = convolve_rounded
     if "gradients" in places:
         conv_norm.input_gradient = lambda g, *values, **options: short(
             input_gradient(short(g), *values, **options)
@@ -218,8 +223,11 @@ def rounded(places: list[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        nets_class.refresh, function.forward = refresh, staticmethod(forward)
-        conv_norm.convolve, conv_norm.input_gradient, conv_norm.weight_gradient = kept[2:]
+        nets_class.refresh = refresh
+        function.forward = staticmethod(forward)
+        conv_norm.convolve = convolve
+        conv_norm.input_gradient = input_gradient
+        conv_norm.weight_gradient = weight_gradient
 
 
 def table(runs: list[dict], took: dict[str, float]) -> str:
@@ -229,27 +237,21 @@ def table(runs: list[dict], took: dict[str, float]) -> str:
         + " | ".join(COLUMNS)
         + " | minus float32: |"
     ]
-    for method, name in dict.fromkeys((run["method"], run["precision"]) for run in runs):
-        by_seed = {
-            which: {
-                run["seed"]: run
-                for run in runs
-                if (run["method"], run["precision"]) == (method, which)
-            }
-            for which in (name, TRUTH)
-        }
-        paired = sorted(by_seed[name].keys() & by_seed[TRUTH].keys()) if name != TRUTH else []
-        cells = [
-            mean_and_error([run[column] for run in by_seed[name].values()]) for column in COLUMNS
-        ]
-        cells += [
-            mean_and_error(
-                [by_seed[name][seed][column] - by_seed[TRUTH][seed][column] for seed in paired]
-            )
-            for column in COLUMNS
-        ]
+    by_group: dict[tuple[str, str], dict[int, dict]] = defaultdict(dict)
+    for run in runs:
+        by_group[run["method"], run["precision"]][run["seed"]] = run
+    for (method, name), by_seed in list(by_group.items()):
+        cells = [mean_and_error([run[column] for run in by_seed.values()]) for column in COLUMNS]
+        # Seed by seed: both began with the same weights and saw the same batches.
+        truth = by_group[method, TRUTH]
+        paired = []
+        if name != TRUTH:
+            paired = sorted(by_seed.keys() & truth.keys())
+        for column in COLUMNS:
+            differences = [by_seed[seed][column] - truth[seed][column] for seed in paired]
+            cells.append(mean_and_error(differences))
         lines.append(
-            f"| {method} | {name} | {took.get(name)} | {len(by_seed[name])} | {' | '.join(cells)} |"
+            f"| {method} | {name} | {took.get(name)} | {len(by_seed)} | {' | '.join(cells)} |"
         )
     lines += [f"| | {name} | {value} |" for name, value in took.items()]
     return "\n".join(lines)
@@ -261,11 +263,12 @@ def mean_and_error(values: list[float]) -> str:
     >>> mean_and_error([1.0, 2.0, 3.0])
     '2.00 ± 0.58'
     """
-    if len(values) < 2:
-        return "-" if not values else f"{values[0]:.2f}"
-    return (
-        f"{statistics.mean(values):.2f} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
-    )
+    if not values:
+        return "-"
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):.2f} ± {error:.2f}"
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ def main() -> None:
     parser.add_argument("--companions", type=Path, nargs="*", default=[])
     args = parser.parse_args()
     place = args.results / "heads.json"
-    before = json.loads(place.read_text()) if place.is_file() else {}
+    before = {}
+    if place.is_file():
+        before = json.loads(place.read_text())
     heads = measure(args.results)
     companions = measure_companions(args.companions) or before.get("companions", [])
     heads["companions"] = companions

@@ -1,6 +1,10 @@
-"""Measure RS and the shift after every epoch of a training, on the test set: what the choice of the epoch is worth.
+"""Measure RS and the shift after every epoch of a training, on the test set: what the choice of the
+epoch is worth.
 
-python -m bench.paper.rule_epochs FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+    python -m bench.paper.rule_epochs FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+
+The fast engine hands out the weights after every epoch (`save_every=0`), and a copy of each network
+is measured with them while the training goes on.
 """
 
 import json
@@ -24,11 +28,8 @@ if TYPE_CHECKING:
     from levelhead_lab.lab.recipe import Recipe
 
 COLUMNS = ("cifar10:100", "cifar10:10")
-TRAINED = (
-    "baseline",
-    "wvn",
-    "wvn-released",
-)  # as trained plainly, and the two orders of WVN's step
+# Plainly, and by the two orders of WVN's step.
+TRAINED = ("baseline", "wvn", "wvn-released")
 STRENGTHS: dict[str, np.ndarray] = {
     Rescale.name: RESCALE_STRENGTHS,
     Shift.name: np.linspace(0.0, 4.0, 21),

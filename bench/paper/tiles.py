@@ -21,26 +21,33 @@ from levelhead_lab.fast import conv_norm
 from levelhead_lab.fast.conv_norm import Tile
 from levelhead_lab.fast.precision import find_precision
 
-RUNS, BATCH = 16, 128
+RUNS = 16
+BATCH = 128
 SIZES = {4: 32, 16: 32, 32: 16, 64: 8}  # of the images, by input channels
 PRECISION = find_precision(sys.argv[2] if len(sys.argv) > 2 else "bfloat16")
+# The tiles that the engine uses now, {kind of kernel: {input channels: tile}}: the very dicts that
+# it looks into, so that to put another tile there is to try it.
 TABLES = conv_norm._tiles(PRECISION.storage, PRECISION.products)._asdict()
 
 
 def candidates(kind: str, inputs: int) -> list[Tile]:
     """Return the tiles to try."""
     spans = {4: (2,), 16: (2,), 32: (1, 2), 64: (1,)}[inputs]
+    # (size, warps) of a block; `attempt` leaves out what does not fit on the chip.
     if kind == "weight":
-        sizes, rows = ((32, 4), (64, 4), (128, 4), (128, 8)), (1, 3) if inputs < 64 else (1,)
+        sizes = ((32, 4), (64, 4), (128, 4), (128, 8))
+        rows = (1,)
+        if inputs < 64:
+            rows = (1, 3)
         options = itertools.product(sizes, spans, rows, (1, 3))
         return [
             Tile(size, span, warps, rows=rows, stages=stages)
             for (size, warps), span, rows, stages in options
         ]
-    sizes, tiles = (
-        ((64, 4), (128, 4), (128, 8), *([(256, 8)] if inputs < 64 else [])),
-        ((1, 1), (2, 1), (4, 1), (4, 2)),
-    )
+    sizes = [(64, 4), (128, 4), (128, 8)]
+    if inputs < 64:
+        sizes.append((256, 8))
+    tiles = ((1, 1), (2, 1), (4, 1), (4, 2))
     options = itertools.product(sizes, spans, tiles)
     return [
         Tile(size, span, warps, tiles=n, stages=stages)
@@ -50,12 +57,18 @@ def candidates(kind: str, inputs: int) -> list[Tile]:
 
 def layer(kind: str, inputs: int) -> Callable[[], object]:
     """Return a call of a kernel with the tensors of a layer."""
-    size, outputs = SIZES[inputs], max(16, inputs)
-    filters = RUNS, 3, 3, 3 if inputs == 4 else inputs, outputs
-    x, g, weight = (
-        torch.randn(shape, device="cuda").to(PRECISION.storage)
-        for shape in (*((RUNS, BATCH, size, size, c) for c in (inputs, outputs)), filters)
-    )
+    size = SIZES[inputs]
+    outputs = max(16, inputs)
+    channels = inputs
+    if inputs == 4:  # images: three colors, and nothing
+        channels = 3
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device="cuda").to(PRECISION.storage)
+
+    x = random(RUNS, BATCH, size, size, inputs)
+    g = random(RUNS, BATCH, size, size, outputs)
+    weight = random(RUNS, 3, 3, channels, outputs)
     how = {"stride": 1, "products": PRECISION.products}
     return {
         "forward": lambda: conv_norm.convolve(x, weight, statistics=True, **how),
@@ -74,6 +87,7 @@ def compile_some(part: int, parts: int) -> None:
 
 
 def all_candidates() -> list[tuple[str, int, Tile]]:
+    """Return (kind, input channels, tile) of everything that is tried."""
     return [
         (kind, c, tile)
         for kind, table in TABLES.items()
@@ -83,6 +97,7 @@ def all_candidates() -> list[tuple[str, int, Tile]]:
 
 
 def attempt(work: Callable[[], object], kind: str, inputs: int, tile: Tile) -> bool:
+    """Run a kernel with another tile; return whether it compiles and runs, and say why if not."""
     TABLES[kind][inputs] = tile
     try:
         work()
@@ -104,9 +119,15 @@ def main() -> None:
     found = {}
     for kind, table in TABLES.items():
         for inputs, now in list(table.items()):
-            work, times = layer(kind, inputs), {}
+            work = layer(kind, inputs)
+            times = {}
+            # The gradient of the weight is summed by so many programs at once: 2, 4 or 8 for each of
+            # the 132 multiprocessors of an H200.
+            parallel = (0,)
+            if kind == "weight":
+                parallel = (264, 528, 1056)
             for tile in candidates(kind, inputs):
-                for programs in (264, 528, 1056) if kind == "weight" else (0,):
+                for programs in parallel:
                     if programs:
                         conv_norm.PROGRAMS[inputs] = programs
                     if attempt(work, kind, inputs, tile):

@@ -33,6 +33,7 @@ from levelhead_lab.methods import METHODS
 
 from . import plain_loop
 
+# Of the largest class to the smallest.
 RATIO = 100
 
 
@@ -69,20 +70,28 @@ def main() -> None:
         load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO
     )
     path = Path(args.out)
-    found = json.loads(path.read_text()) if path.is_file() else {}
-    part = "parity" if args.parity else "profile" if args.profile else "speed"
+    # The file has three parts; one is measured now, and the others are kept.
+    record = {}
+    if path.is_file():
+        record = json.loads(path.read_text())
     if args.parity:
-        found[part] = parity(cifar, Path(args.parity), args.dtypes, found.get("parity", {}))
+        part = "parity"
+        record[part] = parity(cifar, Path(args.parity), args.dtypes, record.get(part, {}))
+    elif args.profile:
+        part = "profile"
+        record[part] = profile(cifar)
     else:
-        found[part] = profile(cifar) if args.profile else speed(cifar, args)
+        part = "speed"
+        record[part] = speed(cifar, args)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found[part], indent=1))
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record[part], indent=1))
 
 
 def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
     """Return the microseconds per image of each way to train."""
-    plain, baseline = time_plain_loop(cifar), METHODS["baseline"]
+    plain = time_plain_loop(cifar)
+    baseline = METHODS["baseline"]
     rows = {"plain loop, float32, 8 workers": plain}
     print(rows, flush=True)
     rows["fast engine, one run"] = engine(cifar, [baseline], args.epochs)
@@ -96,7 +105,9 @@ def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
             cifar, [baseline] * 8, args.epochs, stacked=False
         )
     extra = [wvn_extra(cifar) for _ in range(3)]
-    bandwidth, limit = copy_bandwidth(), bytes_per_image(cifar)
+    # No kernel can move its bytes faster than a copy does: what is left to gain, at most.
+    bandwidth = copy_bandwidth()
+    limit = bytes_per_image(cifar)
     best = min(value for name, value in rows.items() if "runs" in name)
     return {
         "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
@@ -113,7 +124,14 @@ def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
 
 
 def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = None) -> float:
-    """Return the microseconds per image of the fast engine, without its first epochs, in which it captures graphs."""
+    """Return the microseconds per image of the fast engine, without its first epochs, in which it captures graphs.
+
+    Args:
+        cifar: the data.
+        methods: of the runs, which are packed.
+        epochs: of each; the first quarter, and two at least, are not counted.
+        stacked: as for `fit_many`.
+    """
     how = recipe.find_recipe("kim2020").stretched_to(epochs)
     jobs = [
         Job(nets.build("resnet32", 10, seed=seed), cifar, how, method, seed)
@@ -134,7 +152,8 @@ def wvn_extra(cifar: data.Data, times: int = 8) -> float:
     splits = {
         title: fit_many.copy_to(torch.device("cuda"), part) for title, part in cifar.splits.items()
     }
-    packs, took = {}, {"baseline": [], "wvn": []}
+    packs = {}
+    took = {"baseline": [], "wvn": []}
     for name in took:
         job = Job(nets.build("resnet32", 10), cifar, recipe.find_recipe("kim2020"), METHODS[name])
         packs[name] = Pack(
@@ -156,7 +175,8 @@ def profile(cifar: data.Data, runs: int = 16) -> dict:
 
     Kernels on the two streams overlap, so the sum is more than the clock shows.
     """
-    how, device = recipe.find_recipe("frontier"), torch.device("cuda")
+    how = recipe.find_recipe("frontier")
+    device = torch.device("cuda")
     jobs = [
         Job(nets.build("resnet32", 10, seed=seed), cifar, how, METHODS["baseline"], seed)
         for seed in range(runs)
@@ -168,11 +188,13 @@ def profile(cifar: data.Data, runs: int = 16) -> dict:
     evaluation = statistics.median(_seconds(pack.eval_graph, pack) for _ in range(7))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
         _seconds(pack.run_steps, pack)
-    images, kinds = runs * len(cifar.train), collections.Counter()
+    images = runs * len(cifar.train)
+    kinds = collections.Counter()
     for event in found.events():
-        kinds[event.name if event.name.endswith("_kernel") else "torch's own"] += (
-            event.device_time / images
-        )
+        kind = "torch's own"
+        if event.name.endswith("_kernel"):  # ours are named so
+            kind = event.name
+        kinds[kind] += event.device_time / images
     return {
         "hardware": torch.cuda.get_device_name(),
         "command": "python -m bench.paper.train --root DIR --profile",
@@ -186,6 +208,7 @@ def profile(cifar: data.Data, runs: int = 16) -> dict:
 
 
 def _seconds(work: Callable[[], object], pack: Pack) -> float:
+    """Return the seconds of some work on a pack's stream, until the device is done."""
     with pack._on_stream():
         torch.cuda.synchronize()
         began = time.perf_counter()
@@ -208,11 +231,9 @@ def time_plain_loop(cifar: data.Data, epochs: int = 3) -> float:
 
     class Images(Dataset):
         def __init__(self, part, transform):
-            self.images, self.labels, self.transform = (
-                part.images.transpose(0, 2, 3, 1),
-                part.labels,
-                transform,
-            )
+            self.images = part.images.transpose(0, 2, 3, 1)
+            self.labels = part.labels
+            self.transform = transform
 
         def __len__(self):
             return len(self.labels)
@@ -240,20 +261,23 @@ def time_plain_loop(cifar: data.Data, epochs: int = 3) -> float:
             optimizer.step()
         net.eval()
         with torch.no_grad():
-            sum(
-                (net(x.cuda(non_blocking=True)).argmax(1) != y.cuda()).sum() for x, y in test
-            ).item()  # type: ignore[union-attr]
+            wrong = torch.zeros((), device="cuda")
+            for x, y in test:
+                wrong += (net(x.cuda(non_blocking=True)).argmax(1) != y.cuda()).sum()
+            wrong.item()  # waits for the device
         times.append(time.perf_counter() - began)
     return statistics.median(times[1:]) / len(cifar.train) * 1e6
 
 
 def copy_bandwidth(size: int = 2**32) -> float:
     """Return the bytes per second, read and written, of a large copy on the device: the median of ten."""
-    source, target = (torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2))
+    source = torch.empty(size, dtype=torch.uint8, device="cuda")
+    target = torch.empty(size, dtype=torch.uint8, device="cuda")
     source.random_()
     times = []
     for _ in range(12):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
         start.record()
         target.copy_(source)
         end.record()
@@ -277,22 +301,27 @@ def bytes_per_image(cifar: data.Data) -> float:
     return sum(results) * (6 + 2 * len(cifar.test) / len(cifar.train))
 
 
-def parity(cifar: data.Data, out: Path, dtypes: list[str], known: dict, seeds: int = 3) -> dict:
-    """Return the last errors of whole trainings, in float32 by the plain loop and in bfloat16 by the fast engine."""
+def parity(cifar: data.Data, out: Path, dtypes: list[str], measured: dict, seeds: int = 3) -> dict:
+    """Return the last errors of whole trainings, in float32 by the plain loop and in bfloat16 by the fast engine.
+
+    Args:
+        cifar: the data.
+        out: a folder for the snapshots of the fast engine.
+        dtypes: the precisions to train in now.
+        measured: what was measured before, of which other precisions are kept.
+        seeds: how many.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    errors, seconds = (
-        dict(known.get("test error, %", {})),
-        dict(known.get("seconds for all seeds", {})),
-    )
+    errors = dict(measured.get("test error, %", {}))
+    seconds = dict(measured.get("seconds for all seeds", {}))
     for name in dtypes:
         began = time.perf_counter()
-        last = (
-            plain_seeds(cifar, seeds) if name == "float32" else fast_seeds(cifar, seeds, name, out)
-        )
-        errors[name], seconds[name] = (
-            [round(error * 100, 2) for error in last],
-            round(time.perf_counter() - began, 1),
-        )
+        if name == "float32":
+            last = plain_seeds(cifar, seeds)
+        else:
+            last = fast_seeds(cifar, seeds, name, out)
+        errors[name] = [round(error * 100, 2) for error in last]
+        seconds[name] = round(time.perf_counter() - began, 1)
         print(name, errors[name], seconds[name], flush=True)
     return parity_record(errors, seconds)
 
@@ -335,7 +364,9 @@ def plain_seeds(cifar: data.Data, seeds: int) -> list[float]:
 
 
 def fast_seeds(cifar: data.Data, seeds: int, dtype: str, out: Path) -> list[float]:
-    how, method = recipe.find_recipe("kim2020"), METHODS["baseline"]
+    """Train by the fast engine, keep a snapshot of each network, and return their test errors."""
+    how = recipe.find_recipe("kim2020")
+    method = METHODS["baseline"]
     jobs = [
         Job(nets.build("resnet32", 10, seed=seed).cuda(), cifar, how, method, seed)
         for seed in range(seeds)

@@ -32,7 +32,8 @@ def train_two_features(
     of equal length at any imbalance. Of the test set, the features of the first seed are returned.
     """
     torch.set_num_threads(1)
-    schedule, data = find_recipe("digits").stretched_to(epochs), _long_tail(classes, ratio)
+    schedule = find_recipe("digits").stretched_to(epochs)
+    data = _long_tail(classes, ratio)
     found: dict[str, Any] = {
         "data": "digits",
         "ratio": ratio,
@@ -40,7 +41,7 @@ def train_two_features(
         "counts": data.counts.tolist(),
     }
     for name in ("baseline", "wvn"):
-        kept = []
+        snapshots = []
         for seed in range(seeds):
             body = build("digits", data.classes, shape=data.shape, seed=seed).body
             with torch.random.fork_rng(devices=[]):
@@ -49,11 +50,11 @@ def train_two_features(
                     nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False)
                 )
             fit(net, data, schedule, METHODS[name], seed=seed)
-            kept.append(snapshot(net, data, Preprocess(schedule, data)))
+            snapshots.append(snapshot(net, data, Preprocess(schedule, data)))
         found[name] = {
-            "weights": [_rounded(one.head.weight, 4) for one in kept],
-            "features": _rounded(kept[0].features["test"], 2),
-            "labels": kept[0].labels["test"].tolist(),
+            "weights": [_rounded(trained.head.weight, 4) for trained in snapshots],
+            "features": _rounded(snapshots[0].features["test"], 2),
+            "labels": snapshots[0].labels["test"].tolist(),
         }
     return found
 
