@@ -1,12 +1,18 @@
-"""Every claim of the paper in its order, and the verdicts on all of them."""
+"""Every claim of the paper in its order, and the verdicts on all of them.
+
+Claims are of two kinds. Those of `CLAIMS` are judged by records, of which there are several seeds and columns
+(`claims.judged`). The others need whole networks, of which there is one for each of two methods, and each of them takes
+other sources. `page.claims_table` and `headline` show what `every_finding` returns.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ..lab.snapshot import Snapshot
 from . import feature_claims, gamma_claims, network_claims, norm_claims, table_claims
 from .cells import Record, companion_gamma
 from .claims import Finding, judged
+from .measured_fields import TwoFeatures
+from .record import SHIPPED_COLUMN
 
 # Claims that records decide, and where each stands in the paper.
 CLAIMS: dict[Callable[[Sequence[Record]], Finding | None], str] = {
@@ -38,7 +44,7 @@ CLAIMS: dict[Callable[[Sequence[Record]], Finding | None], str] = {
 def every_finding(
     records: Sequence[Record],
     snapshots: Mapping[str, Snapshot],
-    two_features: dict[str, Any] | None,
+    two_features: TwoFeatures | None,
 ) -> dict[tuple[str, str], Finding | None]:
     """Return the verdict on every claim, by where it stands and the name of its function; None without its sources.
 
@@ -52,9 +58,9 @@ def every_finding(
         findings[where, claim.__name__] = judged(claim, records)
     baseline = snapshots.get("baseline")
     wvn = snapshots.get("wvn")
-    gamma = companion_gamma(records, "cifar10:100", "wvn")
+    gamma = companion_gamma(records, SHIPPED_COLUMN, "wvn")
     # Claims that whole networks decide, and what each of them takes.
-    of_networks: list[tuple[str, Callable[..., Finding], tuple[Any, ...]]] = [
+    of_networks: list[tuple[str, Callable[..., Finding], tuple[object, ...]]] = [
         ("Equation 3", network_claims.losses_follow_frequency, (baseline,)),
         ("Equation 4", network_claims.own_norms_are_pulled_up, (baseline,)),
         ("Figure 3", network_claims.boundary_leans, (two_features,)),

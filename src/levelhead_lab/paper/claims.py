@@ -8,6 +8,9 @@ while the records that it needs are missing.
 
 `all_claims` calls them in the order of the paper, through `judged`: where the paper has only one column in mind, its
 own setting decides, and what all columns show stands beside it.
+
+The thresholds of the rules are ours. The paper says "follows" or "marginally" and gives no number; what we took for it
+stands on the page beside each verdict, so that a reader who would draw the line elsewhere can.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +52,11 @@ def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome
 
 
 def outcome_if(reproduced: bool, partly: bool) -> ClaimOutcome:
-    """Return the outcome of two conditions, of which the first is the stronger one."""
+    """Return the outcome of two conditions, of which the first is the stronger one.
+
+    >>> outcome_if(reproduced=False, partly=True)
+    'partly'
+    """
     if reproduced:
         return "reproduced"
     if partly:
@@ -87,6 +94,7 @@ def judged(
         return on_all_columns
     # Claims that are relative to balanced data need those records too.
     kept = {*papers_columns, *(f"{column.split(':')[0]}:1" for column in papers_columns)}
+    # The claim itself knows nothing of settings: it sees the records of these columns and no others.
     finding = claim([record for record in records if record["column"] in kept])
     if finding is None or on_all_columns is None:
         return finding
@@ -100,7 +108,10 @@ def judged(
 
 
 def count_correlation(record: Record, values: Sequence[float | None]) -> float:
-    """Return the rank correlation of one value per class with the counts, leaving out classes without a value."""
+    """Return the rank correlation (Spearman) of one value per class with the counts.
+
+    Classes without a value are left out. Ranks, because no claim says how steeply a value rises, only that it does.
+    """
     there = np.array([value is not None for value in values])
     return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
 
@@ -143,6 +154,7 @@ def rank_finding(
             relative_to_balanced.append(mean(ranks))
     if not by_column:
         return None
+    # Every column counts the same, however many seeds it has.
     number = mean(by_column.values())
     seen = f"rank correlation {number:.2f}"
     if relative_to_balanced:

@@ -1,4 +1,9 @@
-"""The paper's claims about features and recall by class that records decide: Figures 4 and 6."""
+"""The paper's claims about features and recall by class that records decide: Figures 4 and 6.
+
+Features are looked at as directions: `sigma` is the angular spread of a class's features around their center, and the
+gap is the angle between the centers of training and test features (`geometry`). Both are in degrees, and in a record
+for each class. Most claims are that such a value rises or falls with the counts: `claims.rank_finding` judges them.
+"""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -11,12 +16,17 @@ from .tables import column_title, table1_columns
 
 
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
+    """Judge the left panel of Figure 4; records of networks whose training features were not kept have no sigma."""
     says = "At training time, clusters of more frequent classes are wider."
     return rank_finding(records, says, lambda record: record["geometry"].get("sigma_train"), sign=1)
 
 
 def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
-    """Judge by the mean width of the rarest third, of the middle and of the most frequent third of the classes."""
+    """Judge by the mean width of the rarest third, of the middle and of the most frequent third of the classes.
+
+    Widths saturate if the second step, from the middle to the frequent, is at most half of the first. Thirds, and not
+    single classes, because classes differ in themselves.
+    """
     first_rises = []  # of the width, from the rarest third to the middle, in degrees
     second_rises = []  # from the middle to the most frequent third
     for column in table1_columns(imbalanced=True):
@@ -49,11 +59,13 @@ def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
+    """Judge the middle panel of Figure 4: the claim is that sigma falls with the counts."""
     says = "At test time, features of less frequent classes form wider clusters."
     return rank_finding(records, says, lambda record: record["geometry"].get("sigma_test"), sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
+    """Judge the right panel of Figure 4: the claim is that the gap falls with the counts."""
     says = "The rarer a class, the farther apart the centers of its train and test features."
     return rank_finding(records, says, lambda record: record["geometry"].get("center_gap"), sign=-1)
 
@@ -71,16 +83,17 @@ def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
             gaps[column] = mean(of_rarest)
     if "cifar10:100" not in gaps:
         return None
-    each = [f"{gap:.1f} degrees on {column_title(column)}" for column, gap in gaps.items()]
+    parts = [f"{gap:.1f} degrees on {column_title(column)}" for column, gap in gaps.items()]
     return Finding(
         "The rarest class's train and test centers are nearly 40 degrees apart.",
         gaps["cifar10:100"],
-        "; ".join(each),
+        "; ".join(parts),
         outcome_for(gaps["cifar10:100"], 35.0, 20.0),
         "35 degrees at ratio 100; partly: 20",
     )
 
 
 def recall_follows_frequency(records: Sequence[Record]) -> Finding | None:
+    """Judge the diagonal of Figure 6 (a): the recall of each class."""
     says = "The diagonal of the baseline's confusion matrix fades: recall grows with the number of samples."
     return rank_finding(records, says, lambda record: record.get("recall"), sign=1)

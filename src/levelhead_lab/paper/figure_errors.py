@@ -1,7 +1,13 @@
-"""Figures of errors: confusion matrices and the error over gamma."""
+"""Figures of errors: confusion matrices and the error over gamma.
+
+`draw_confusion` (Figure 6) takes whole networks and, from a record, the gamma of a hold-out. `draw_error_over_gamma`
+(Figure 7) takes the curves of all records of Table 1.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,11 +31,19 @@ from .figure_style import (
 from .gamma_claims import WITHIN
 from .tables import DATA_TITLES, column_title, table1_columns
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 COLORS = {"baseline": BASELINE, "wvn": WVN}
 
 
 def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw Figure 6: what the test images of each class are taken for, in percent, before and after."""
+    """Draw Figure 6: what the test images of each class are taken for, in percent, before and after.
+
+    Args:
+        sources: the two whole networks, and the records.
+        column: that of the networks, whose companion chose gamma.
+    """
     baseline = sources.snapshot("baseline")
     wvn = sources.snapshot("wvn")
     gamma = companion_gamma(sources.records, column, "wvn")
@@ -37,25 +51,9 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
         raise MissingSource(f"no record of {column}:wvn with a hold-out, which chooses gamma")
     figure, axes = panels(2, height=4.0, sharey=True)
     adjusted = rescale_head(wvn.head, wvn.counts, gamma)
-    for panel, name, logits, snapshot in (
-        (axes[0, 0], "Baseline", baseline.logits("test"), baseline),
-        (axes[0, 1], "WVN+RS", wvn.logits("test", adjusted), wvn),
-    ):
-        counted = confusion(logits, snapshot.labels["test"])
-        share = 100 * counted / counted.sum(axis=1, keepdims=True)
-        panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
-        for (i, j), value in np.ndenumerate(share):
-            if value < 0.5:  # it would read 0
-                continue
-            look = {"ha": "center", "va": "center", "fontsize": 7.5}
-            look["color"] = "white" if value > 55 else "#111827"
-            look["fontweight"] = "bold" if i == j else "normal"
-            panel.text(j, i, f"{value:.0f}", **look)
-        panel.set_xticks(range(len(share)), _names(snapshot), rotation=90)
-        panel.set_xlabel("taken for")
-        panel.spines[:].set_visible(False)
-        panel.tick_params(length=0)
-        set_title(panel, f"{name}: error {100 * (1 - np.trace(counted) / counted.sum()):.1f} %")
+    _draw_matrix(axes[0, 0], "Baseline", baseline.logits("test"), baseline)
+    _draw_matrix(axes[0, 1], "WVN+RS", wvn.logits("test", adjusted), wvn)
+    # Both matrices have the same rows: they are named once, on the left.
     named = [f"{name}  {n:,}" for name, n in zip(_names(baseline), baseline.counts, strict=True)]
     axes[0, 0].set_yticks(range(len(named)), named)
     axes[0, 0].set_ylabel("true class, training samples")
@@ -66,9 +64,40 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     )
 
 
+def _draw_matrix(panel: Axes, name: str, logits: np.ndarray, snapshot: Snapshot) -> None:
+    """Draw one confusion matrix: a row for each true class, in it the shares of what it is taken for, in percent."""
+    counted = confusion(logits, snapshot.labels["test"])
+    share = 100 * counted / counted.sum(axis=1, keepdims=True)
+    panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
+    for (row, column), value in np.ndenumerate(share):
+        if value < 0.5:  # it would read 0
+            continue
+        color = "#111827"
+        if value > 55:  # on dark blue
+            color = "white"
+        weight = "normal"
+        if row == column:
+            weight = "bold"
+        panel.text(
+            column,
+            row,
+            f"{value:.0f}",
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            color=color,
+            fontweight=weight,
+        )
+    panel.set_xticks(range(len(share)), _names(snapshot), rotation=90)
+    panel.set_xlabel("taken for")
+    panel.spines[:].set_visible(False)
+    panel.tick_params(length=0)
+    set_title(panel, f"{name}: error {100 * (1 - np.trace(counted) / counted.sum()):.1f} %")
+
+
 def draw_error_over_gamma(sources: Sources) -> Drawn:
     """Draw Figure 7: a row of panels for each data set, a panel for each ratio that has both methods."""
-    columns = {}
+    columns = {}  # by data set
     for data in ("cifar10", "cifar100"):
         complete = []
         for column in table1_columns(data, imbalanced=True):
@@ -103,10 +132,21 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
 
 
 def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequence[str]) -> None:
-    """Draw a panel for each column of one data set; all have the same range of gamma and the same span of error."""
+    """Draw a panel for each column of one data set; all have the same range of gamma and the same span of error.
+
+    Errors of different ratios lie far apart, so that panels cannot share an axis. With one span, a curve that looks
+    flatter is flatter.
+
+    Args:
+        row: the panels of the data set, at least as many as columns; what is left over stays empty.
+        records: all there are.
+        columns: of Table 1, which have both methods.
+    """
     from matplotlib.ticker import MultipleLocator
 
-    mean_curves = {}
+    mean_curves: dict[
+        str, dict[str, np.ndarray]
+    ] = {}  # by column and method, error in percent, mean over seeds
     for column in columns:
         mean_curves[column] = {}
         for method in COLORS:
@@ -130,13 +170,16 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
             _draw_curve(panel, curve, companion_gamma(records, column, method), COLORS[method])
         low = _least(curves) - 1
         panel.set(ylim=(low, low + span), xlim=(0, reach))
-        panel.yaxis.set_major_locator(MultipleLocator(2 if span < 12 else 5))
+        points_between_ticks = 5
+        if span < 12:
+            points_between_ticks = 2
+        panel.yaxis.set_major_locator(MultipleLocator(points_between_ticks))
         panel.xaxis.set_major_locator(MultipleLocator(_tick_distance(reach)))
         panel.grid(axis="y", color=LIGHT, lw=0.5)
         set_title(panel, f"ratio {column.split(':')[1]}")
 
 
-def _draw_curve(panel: Any, curve: np.ndarray, gamma: float | None, color: str) -> None:
+def _draw_curve(panel: Axes, curve: np.ndarray, gamma: float | None, color: str) -> None:
     """Draw an error over gamma, bold within a point of the best, with a mark at a gamma that was chosen."""
     panel.plot(GRID, curve, color=color, lw=1)
     good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
@@ -156,8 +199,10 @@ def _tick_distance(reach: float) -> float:
 
 
 def _least(curves: Mapping[str, np.ndarray]) -> float:
+    """Return the lowest error of any of the curves of a panel."""
     return min(float(curve.min()) for curve in curves.values())
 
 
 def _names(snapshot: Snapshot) -> list[str]:
+    """Return the names of the classes, or their numbers if they have none."""
     return [str(name) for name in snapshot.head.names or range(snapshot.head.classes)]

@@ -1,7 +1,15 @@
-"""Figures of features: decision boundaries, the spread of each class, and a t-SNE map of two classes."""
+"""Figures of features: decision boundaries, the spread of each class, and a t-SNE map of two classes.
+
+`draw_boundary` (Figure 3) is drawn from networks with two features, `draw_clusters` (Figure 4) from records,
+`draw_tsne` (Figure 5) from a map that `tsne_points` makes of a whole network. Each raises `MissingSource` where its
+source is not there.
+"""
+
+from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -10,41 +18,66 @@ from levelhead.core.head import Head, unit
 from ..lab.snapshot import Snapshot
 from ..methods.rs import rescale_head
 from . import figure_style as style
-from .cells import full_runs
+from .cells import Record, full_runs
 from .figure_style import Drawn, MissingSource, Sources
+from .measured_fields import Point, TsneMap
+from .record_fields import PerClass
 from .tables import column_title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.typing import ColorType
 
 GAMMA = 0.25  # of RS in the drawing of boundaries
 TEST_POINTS = 250  # per class in the t-SNE map
+AngleKey = Literal["sigma_train", "sigma_test", "center_gap"]
+# The panels of Figure 4.
+ANGLES: dict[AngleKey, str] = {
+    "sigma_train": "sigma, train",
+    "sigma_test": "sigma, test",
+    "center_gap": "angle between centers",
+}
 
 
 def draw_boundary(sources: Sources) -> Drawn:
-    """Draw Figure 3 with networks of two features, whose whole feature space can be seen."""
+    """Draw Figure 3 with networks of two features, whose whole feature space can be seen.
+
+    Three panels: the plain network, WVN, and WVN after RS. Of each method the first network is drawn.
+    """
     if sources.two_features is None:
         raise MissingSource(
             "no networks with two features (bench/paper/two_features.py trains them)"
         )
     networks = sources.two_features
-    counts = np.asarray(sources.two_features["counts"])
-    heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
-    rescaled = rescale_head(heads["wvn"], counts, GAMMA)
+    counts = np.asarray(networks["counts"])
+    baseline = Head(np.array(networks["baseline"]["weights"][0]))
+    wvn = Head(np.array(networks["wvn"]["weights"][0]))
+    rescaled = rescale_head(wvn, counts, GAMMA)
     figure, axes = style.panels(3, height=3.0)
     colors = style.shades(len(counts))
-    drawn = [("Baseline", "baseline", heads["baseline"]), ("WVN", "wvn", heads["wvn"])]
-    drawn.append((f"WVN+RS, gamma = {GAMMA:g}", "wvn", rescaled))
-    for panel, (name, method, head) in zip(axes[0], drawn, strict=True):
-        x = np.array(networks[method]["features"])
-        y = np.array(networks[method]["labels"])
-        _sectors(panel, head, x, y, colors)
+    drawn = [
+        ("Baseline", networks["baseline"], baseline),
+        ("WVN", networks["wvn"], wvn),
+        (f"WVN+RS, gamma = {GAMMA:g}", networks["wvn"], rescaled),
+    ]
+    for panel, (name, network, head) in zip(axes[0], drawn, strict=True):
+        x = np.array(network["features"])
+        y = np.array(network["labels"])
+        _draw_sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
+        error = 100 * (1 - right.mean())
         recall = right[y == counts.argmin()].mean()
-        style.set_title(
-            panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}"
-        )
-    handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
+        style.set_title(panel, f"{name}\nerror {error:.1f} %, rarest recall {recall:.0%}")
+    handles = [axes[0, -1].plot([], [], "o", color=color, ms=5)[0] for color in colors]
     labels = [f"digit {k}, {n} samples" for k, n in enumerate(counts)]
     style.set_legend(
-        figure, handles, labels, ncols=len(counts), at="lower", handletextpad=0.1, columnspacing=1.2
+        figure,
+        handles,
+        labels,
+        ncols=len(counts),
+        loc="outside lower center",
+        handletextpad=0.1,
+        columnspacing=1.2,
     )
     return Drawn(
         figure,
@@ -54,8 +87,17 @@ def draw_boundary(sources: Sources) -> Drawn:
     )
 
 
-def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
-    """Draw the region of each class, samples x [N, 2] of labels y [N], and the weight vectors [K, 2] as arrows."""
+def _draw_sectors(
+    panel: Axes, head: Head, x: np.ndarray, y: np.ndarray, colors: list[ColorType]
+) -> None:
+    """Draw the region of each class, test samples as dots, and the weight vectors as arrows.
+
+    Args:
+        panel: where to draw.
+        head: of two features, without a bias: weight [K, 2].
+        x, y: features [N, 2] of the samples and their labels [N].
+        colors: of the classes.
+    """
     reach = 1.08 * float(np.abs(x).max())
     # Without a bias only the direction of a feature decides, so that regions are sectors: one from each change of the
     # owner on a fine circle to the next. The last one ends, once around, where the first begins.
@@ -63,31 +105,31 @@ def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     owner = head.logits(circle).argmax(axis=1)
     edges = np.flatnonzero(np.diff(owner))
-    for a, b in zip(edges, [*edges[1:], edges[0] + len(angles) - 1], strict=True):
-        arc = circle[np.linspace(a + 0.5, b + 0.5, 40).astype(int) % (len(angles) - 1)]
-        sector = 2 * reach * np.vstack([[0, 0], arc])
-        panel.fill(*sector.T, color=colors[owner[a + 1]], alpha=0.2, lw=0)
-        panel.plot(*(2 * reach * np.stack([[0, 0], circle[a]])).T, color="white", lw=1.5)
-    panel.scatter(*x.T, s=7, c=[colors[k] for k in y], lw=0)
-    longest = np.linalg.norm(head.weight, axis=1).max()
-    for k, vector in enumerate(np.asarray(head.weight) / longest * 0.85 * reach):
-        panel.annotate(
-            "",
-            vector,
-            (0, 0),
-            arrowprops={"arrowstyle": "-|>", "color": "white", "lw": 4, "shrinkA": 0},
-        )
-        panel.annotate(
-            "",
-            vector,
-            (0, 0),
-            arrowprops={"arrowstyle": "-|>", "color": colors[k], "lw": 2, "shrinkA": 0},
-        )
+    once_around = len(angles) - 1
+    ends = [*edges[1:], edges[0] + once_around]
+    for start, end in zip(edges, ends, strict=True):
+        # Twice the reach, so that every sector goes past the corners of the panel.
+        arc = circle[np.linspace(start + 0.5, end + 0.5, 40).astype(int) % once_around]
+        corners = 2 * reach * np.vstack([[0, 0], arc])
+        panel.fill(corners[:, 0], corners[:, 1], color=colors[owner[start + 1]], alpha=0.2, lw=0)
+        boundary = 2 * reach * np.stack([[0, 0], circle[start]])
+        panel.plot(boundary[:, 0], boundary[:, 1], color="white", lw=1.5)
+    panel.scatter(x[:, 0], x[:, 1], s=7, c=[colors[k] for k in y], lw=0)
+    # The longest arrow ends inside of the panel; each has a white one under it, to stand out from the dots.
+    weight = np.asarray(head.weight)
+    arrows = weight / np.linalg.norm(weight, axis=1).max() * 0.85 * reach
+    for vector, color in zip(arrows, colors, strict=True):
+        for line_color, width in (("white", 4), (color, 2)):
+            arrow = {"arrowstyle": "-|>", "color": line_color, "lw": width, "shrinkA": 0}
+            panel.annotate("", vector, (0, 0), arrowprops=arrow)
     panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
 
 
 def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw Figure 4: three angles of each class, a dot for each network and a line through their means."""
+    """Draw Figure 4: three angles of each class, a dot for each network and a line through their means.
+
+    In gray the same classes on balanced data, where there are records: some classes are wider than others in any case.
+    """
     runs = [run for run in sources.runs(column) if "sigma_train" in run["geometry"]]
     if not runs:
         raise MissingSource(
@@ -101,17 +143,19 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     figure, axes = style.panels(3, height=2.9, sharey=True)
     counts = runs[0]["counts"]
     at = np.arange(len(counts))
-    names = {
-        "sigma_train": "sigma, train",
-        "sigma_test": "sigma, test",
-        "center_gap": "angle between centers",
-    }
-    for panel, (key, name) in zip(axes[0], names.items(), strict=True):
-        values = np.array([run["geometry"][key] for run in runs], float)
-        if balanced:  # the same classes without imbalance: what a class is like by itself
-            of_balanced = np.mean([run["geometry"][key] for run in balanced], axis=0)
-            look = {"color": style.GRAY, "lw": 1, "marker": "o", "ms": 2.5, "zorder": 1}
-            panel.plot(at, of_balanced, label="balanced data", **look)
+    for panel, (key, name) in zip(axes[0], ANGLES.items(), strict=True):
+        values = _angles_of(runs, key)
+        if balanced:
+            panel.plot(
+                at,
+                _angles_of(balanced, key).mean(axis=0),
+                color=style.GRAY,
+                lw=1,
+                marker="o",
+                ms=2.5,
+                zorder=1,
+                label="balanced data",
+            )
         panel.plot(
             at, values.mean(axis=0), color=style.BASELINE, lw=1.8, zorder=2, label=f"ratio {ratio}"
         )
@@ -132,28 +176,46 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     )
 
 
-def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
+def _angles_of(runs: Sequence[Record], key: AngleKey) -> np.ndarray:
+    """Return one of the angles of each network and class, [N, K]; these runs have all of them."""
+    rows: list[PerClass] = []
+    for run in runs:
+        angles = run["geometry"].get(key)
+        assert angles is not None  # `draw_clusters` leaves other records out
+        rows.append(angles)
+    return np.array(rows, float)
+
+
+def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> TsneMap:
     """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON.
 
-    Of both classes equally many samples are mapped: in training as many as the rarer one has.
+    Of both classes equally many samples are mapped: in training as many as the rarer one has. Training and test samples
+    are on one map, since places on two maps could not be compared.
+
+    Args:
+        snapshot: a whole network, with the features of both splits.
+        seed: of the map.
     """
     from sklearn.manifold import TSNE
 
-    pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
+    pair = (int(snapshot.counts.argmax()), int(snapshot.counts.argmin()))
     most = {"train": int(snapshot.counts.min()), "test": TEST_POINTS}
-    parts = [(split, k) for split in most for k in pair]
+    # All features in one array, part behind part: both classes of the training split, then of the test split.
+    parts = []
     features = []
-    for split, k in parts:
-        of_class = snapshot.features[split][snapshot.labels[split] == k]
-        features.append(of_class[: most[split]])
+    for split, size in most.items():
+        for k in pair:
+            of_class = snapshot.features[split][snapshot.labels[split] == k]
+            parts.append(split)
+            features.append(of_class[:size])
     x = unit(np.concatenate(features).astype(np.float64))
-    # Not typed; to infer its results takes long.
+    # Not typed; to infer its results takes pyright long.
     tsne: Any = TSNE(random_state=seed, init="pca", perplexity=30)
     places = tsne.fit_transform(x)
-    # Back to splits and classes: the parts lie one behind the other.
+    # Back to splits and classes.
     edges = np.cumsum([0, *map(len, features)])
-    points: dict[str, list[list[list[float]]]] = {split: [] for split in most}
-    for i, (split, _) in enumerate(parts):
+    points: dict[str, list[list[Point]]] = {split: [] for split in most}
+    for i, split in enumerate(parts):
         points[split].append(np.round(places[edges[i] : edges[i + 1]], 1).tolist())
     names = snapshot.head.names or range(snapshot.head.classes)
     return {
@@ -172,7 +234,10 @@ def head_digest(snapshot: Snapshot) -> str:
 
 
 def draw_tsne(sources: Sources) -> Drawn:
-    """Draw Figure 5: one map of two classes, training samples on the left, test samples on the right."""
+    """Draw Figure 5: one map of two classes, training samples on the left, test samples on the right.
+
+    On the right the places of the training samples are marked, so that one sees whether test samples lie elsewhere.
+    """
     if sources.tsne is None:
         raise MissingSource(
             "no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)"
@@ -184,14 +249,19 @@ def draw_tsne(sources: Sources) -> Drawn:
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
         for places, (name, n, color) in zip(points[split], classes, strict=True):
             label = f"{name}, {n:,} training samples"
-            panel.scatter(*np.array(places).T, s=14, color=color, alpha=0.65, lw=0, label=label)
+            x, y = np.array(places).T
+            panel.scatter(x, y, s=14, color=color, alpha=0.65, lw=0, label=label)
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set_visible(True)
-        marked = "; + those of training" if split == "test" else ""
+        marked = ""
+        if split == "test":
+            marked = "; + those of training"
         style.set_title(panel, f"{split}, {len(points[split][0])} of each{marked}")
     for places in points["train"]:
-        axes[0, 1].scatter(*np.array(places).T, s=9, color="#111827", marker="+", lw=0.6)
-    style.set_legend(figure, *axes[0, 0].get_legend_handles_labels(), ncols=2, at="lower")
+        x, y = np.array(places).T
+        axes[0, 1].scatter(x, y, s=9, color="#111827", marker="+", lw=0.6)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    style.set_legend(figure, handles, labels, ncols=2, loc="outside lower center")
     return Drawn(
         figure,
         "One t-SNE map of train and test features of the most and the least frequent class, baseline on CIFAR-10, "

@@ -1,6 +1,13 @@
-"""Figures of weight norms: over epochs, by ratio, with step imbalance, and with over-sampling."""
+"""Figures of weight norms: over epochs, by ratio, with step imbalance, and with over-sampling.
+
+All four are drawn from records. Norms are drawn over the largest one of their network, except over epochs, where their
+growth is the point; classes stand from frequent to rare (`_relative_norms`).
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +18,18 @@ from .figure_style import Drawn, MissingSource, Sources
 from .norm_claims import STEP_COLUMNS
 from .tables import DATA_TITLES, column_title, table1_columns
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.typing import ColorType
+
+_FEW_CLASSES = 20  # of more, the line of single classes is too rough to follow
+
 
 def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw Figure 1: above, the norms of one network; below, how well those of every seed follow the counts."""
+    """Draw Figure 1: above, the norms of one network; below, how well those of every seed follow the counts.
+
+    A network with more than 20 classes would not do: its record has the norms of every fifth class.
+    """
     runs = [run for run in sources.runs(column) if run["norms_over_epochs"]["epochs"]]
     if not runs:
         raise MissingSource(f"no record of {column}:baseline with norms over epochs")
@@ -24,17 +40,21 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     figure, ((above,), (below,)) = style.panels(
         1, 2, height=5.0, sharex=True, height_ratios=[3, 1.2]
     )
+    # Above: a line for each class, from frequent and dark to rare and light.
     colors = style.shades(norms.shape[1])
     for values, color in zip(norms.T, colors, strict=True):
         above.plot(epochs, values, color=color, lw=1.6)
     above.set(ylabel="norm of the weight vector", ylim=(0, None), xlim=(0, epochs[-1]))
+    # Below: a line for each network; that of the one above is bold.
     for run in runs:
         log = run["norms_over_epochs"]
         correlations = [count_correlation(run, row) for row in log["norms"]]
-        look = {"lw": 0.8, "alpha": 0.5}
+        width = 0.8
+        opacity = 0.5
         if run is first:
-            look = {"lw": 1.6, "alpha": 1}
-        below.plot(log["epochs"], correlations, color=style.BASELINE, **look)
+            width = 1.6
+            opacity = 1.0
+        below.plot(log["epochs"], correlations, color=style.BASELINE, lw=width, alpha=opacity)
     below.set(
         ylabel="rank correlation\nwith the count",
         xlabel="epoch",
@@ -47,12 +67,15 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
             continue
         for panel in (above, below):
             panel.axvline(at, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
-        near = {
-            "xycoords": ("data", "axes fraction"),
-            "xytext": (0, 3),
-            "textcoords": "offset points",
-        }
-        above.annotate(" lr decays", (at, 0), fontsize=8, color=style.GRAY, **near)
+        above.annotate(
+            " lr decays",
+            (at, 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize=8,
+            color=style.GRAY,
+        )
     # Each line is named by its class's samples; only the first name has the unit.
     ends = {}
     for k, n in enumerate(counts):
@@ -71,7 +94,7 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
 
 def draw_relative_norms(sources: Sources) -> Drawn:
     """Draw Figure 2: a panel for each data set, in it a line for each ratio, classes from frequent to rare."""
-    columns_of = {}
+    columns_of = {}  # by data set, those that have records
     for data in ("cifar10", "cifar100"):
         trained = [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
         if len(trained) > 1:
@@ -92,18 +115,12 @@ def draw_relative_norms(sources: Sources) -> Drawn:
             networks_drawn += len(runs)
             values = _relative_norms(runs)
             classes = len(values)
-            at = np.arange(1, classes + 1)
-            if classes > 20:  # single classes vary: a thin line, and a bold one of groups of five
-                panel.plot(at, values, color=color, lw=0.5, alpha=0.35)
-                at = _means_of_five(at)
-                values = _means_of_five(values)
-            marker = None
-            if len(at) <= 10:
-                marker = "o"
-            panel.plot(at, values, color=color, lw=1.7, marker=marker, ms=3)
-            ratio = column.split(":")[1]
-            name = ratio if ends else f"ratio {ratio}"
-            ends[name] = (values[-1], color)
+            end = _draw_ratio(panel, values, color)
+            # Only the first line says what the numbers are.
+            name = column.split(":")[1]
+            if not ends:
+                name = f"ratio {name}"
+            ends[name] = (end, color)
         panel.set(xlabel="class, the most frequent first", xlim=(1, classes), ylim=(0, 1.05))
         panel.set_xticks([1, classes // 2, classes])
         style.set_title(panel, DATA_TITLES[data])
@@ -115,6 +132,20 @@ def draw_relative_norms(sources: Sources) -> Drawn:
     return Drawn(figure, f"{caption}.")
 
 
+def _draw_ratio(panel: Axes, values: np.ndarray, color: ColorType) -> float:
+    """Draw the relative norms [K] of one ratio as a line; return the height at which it ends."""
+    at = np.arange(1, len(values) + 1)
+    if len(values) > _FEW_CLASSES:  # a thin line, and a bold one of groups of five
+        panel.plot(at, values, color=color, lw=0.5, alpha=0.35)
+        at = _means_of_five(at)
+        values = _means_of_five(values)
+    marker = None
+    if len(at) <= 10:
+        marker = "o"
+    panel.plot(at, values, color=color, lw=1.7, marker=marker, ms=3)
+    return values[-1]
+
+
 def _means_of_five(values: np.ndarray) -> np.ndarray:
     """Return the means of neighbors in groups of five; what is left at the end is dropped."""
     whole = len(values) // 5 * 5
@@ -123,6 +154,7 @@ def _means_of_five(values: np.ndarray) -> np.ndarray:
 
 def draw_step_norms(sources: Sources) -> Drawn:
     """Draw the supplement's first figure: a dot for each class, frequent ones first, and the mean of both groups."""
+    # Asked for before anything is drawn: both columns must be there.
     runs_of = [sources.runs(column) for column in STEP_COLUMNS]
     figure, axes = style.panels(len(STEP_COLUMNS), height=3.0, sharey=True)
     for panel, column, runs in zip(axes[0], STEP_COLUMNS, runs_of, strict=True):
@@ -133,12 +165,14 @@ def draw_step_norms(sources: Sources) -> Drawn:
             part = n == count
             panel.plot(at[part], values[part], "o", ms=2.6, color=color, alpha=0.7, mew=0)
             panel.hlines(values[part].mean(), at[part][0], at[part][-1], color=color, lw=1.5)
-            place = {
-                "xy": (at[part].mean(), 0.04),
-                "xycoords": ("data", "axes fraction"),
-                "ha": "center",
-            }
-            panel.annotate(f"{count} samples each", fontsize=8.5, color=color, **place)
+            panel.annotate(
+                f"{count} samples each",
+                (at[part].mean(), 0.04),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                fontsize=8.5,
+                color=color,
+            )
         panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
         style.set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
     axes[0, 0].set_ylabel("norm / largest norm")
@@ -147,7 +181,11 @@ def draw_step_norms(sources: Sources) -> Drawn:
 
 
 def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw the supplement's second figure; the baseline and over-sampling must be there, the other lines may be."""
+    """Draw the supplement's second figure: norms without over-sampling and with it, by both of its readings.
+
+    The baseline and over-sampling must be there, the other lines may be: over-sampling to the largest, and the baseline
+    on balanced data, to which over-sampling would like to come.
+    """
     records = sources.records
     balanced = f"{column.split(':')[0]}:1"
     rows = {
@@ -180,7 +218,10 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:
-    """Return each class's norm over the largest, the most frequent class first, mean over the records, [K]."""
+    """Return each class's norm over the largest, the most frequent class first, mean over the records, [K].
+
+    Over the largest of each network, so that a network with large norms does not count for more.
+    """
     rows = []
     for record in records:
         norms = np.asarray(record["norms"])

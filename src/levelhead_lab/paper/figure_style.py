@@ -1,9 +1,18 @@
-"""What all figures of the reproduction share: their sources, their captions and their style."""
+"""What all figures of the reproduction share: their sources, their captions and their style.
+
+A figure is a function of `Sources` that returns `Drawn`. It takes its axes from `panels`, which gives all figures one
+width and one look, draws on them, and names its lines at their ends (`label_line_ends`) rather than in a legend where
+there is room. Nothing here knows what is drawn.
+
+matplotlib is imported when the first figure is drawn (`show.plot.headless`), since it is not needed otherwise.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -12,6 +21,13 @@ from levelhead.support.errors import LevelheadError
 
 from ..lab.snapshot import Snapshot
 from .cells import Record, full_runs
+from .measured_fields import TsneMap, TwoFeatures
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.typing import ColorType
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
 BASELINE = "#0072B2"
@@ -22,7 +38,7 @@ LIGHT = "#d1d5db"  # axes, grids and other lines that are no data
 
 
 class MissingSource(LevelheadError):
-    """A source of a figure that is missing."""
+    """A source of a figure that is missing; its message says which, and stands on the page instead of the figure."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +48,8 @@ class Sources:
     records: Sequence[Record]
     # `baseline` and `wvn`, of CIFAR-10 at ratio 100.
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
-    two_features: dict[str, Any] | None = None  # what bench/paper/two_features.py wrote
-    tsne: dict[str, Any] | None = None  # what `tsne_points` returned
+    two_features: TwoFeatures | None = None  # what bench/paper/two_features.py wrote
+    tsne: TsneMap | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
         """Return the records of a cell, ordered by seed; raise MissingSource if there are none."""
@@ -53,16 +69,38 @@ class Sources:
 class Drawn:
     """A figure, and a caption that says what is drawn from how many networks."""
 
-    figure: Any
+    figure: Figure
     caption: str
 
 
 def panels(
-    across: int = 1, down: int = 1, *, height: float, **options: Any
-) -> tuple[Any, np.ndarray]:
-    """Return a figure of one width and its axes [down, across]; the options are those of `pyplot.subplots`."""
-    options |= {"figsize": (7.2, height), "layout": "constrained", "squeeze": False}
-    figure, axes = headless().subplots(down, across, **options)
+    across: int = 1,
+    down: int = 1,
+    *,
+    height: float,
+    sharex: bool | Literal["row"] = False,
+    sharey: bool = False,
+    width_ratios: Sequence[float] | None = None,
+    height_ratios: Sequence[float] | None = None,
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure of one width and its axes [down, across].
+
+    Args:
+        across, down: panels.
+        height: of the figure, in inches; its width is 7.2.
+        sharex, sharey, width_ratios, height_ratios: as of `pyplot.subplots`.
+    """
+    figure, axes = headless().subplots(
+        down,
+        across,
+        sharex=sharex,
+        sharey=sharey,
+        width_ratios=width_ratios,
+        height_ratios=height_ratios,
+        figsize=(7.2, height),
+        layout="constrained",
+        squeeze=False,
+    )
     for panel in axes.flat:
         panel.tick_params(labelsize=8.5, color=LIGHT)
         panel.spines[:].set_color(LIGHT)
@@ -71,51 +109,83 @@ def panels(
     return figure, axes
 
 
-def set_title(axes: Any, text: str) -> None:
+def set_title(axes: Axes, text: str) -> None:
+    """Write the title of a panel, on its left."""
     axes.set_title(text, fontsize=9.5, loc="left")
 
 
 def set_legend(
-    figure: Any, handles: Any, labels: Sequence[str], *, ncols: int, at: str = "upper", **look: Any
+    figure: Figure,
+    handles: Sequence[Artist],
+    labels: Sequence[str],
+    *,
+    ncols: int,
+    loc: Literal["outside upper center", "outside lower center"] = "outside upper center",
+    handletextpad: float | None = None,
+    columnspacing: float | None = None,
 ) -> None:
+    """Put one legend for all panels above or below them, where it covers nothing.
+
+    Args:
+        figure: whose panels make room for it.
+        handles, labels: what is explained, and the words.
+        ncols: columns of the legend.
+        loc: above or below the panels.
+        handletextpad, columnspacing: distances, as of `Figure.legend`; its own if None.
+    """
     figure.legend(
         handles,
         labels,
-        loc=f"outside {at} center",
+        loc=loc,
         ncols=ncols,
         frameon=False,
         fontsize=8.5,
-        **look,
+        handletextpad=handletextpad,
+        columnspacing=columnspacing,
     )
 
 
-def shades(n: int) -> list[Any]:
+def shades(n: int) -> list[ColorType]:
+    """Return colors of an order, such as that of classes by count: from dark to light, without the lightest yellow."""
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 
 def label_line_ends(
-    axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, gap: float
+    axes: Axes, x: float, ends: Mapping[str, tuple[float, ColorType]], *, gap: float
 ) -> None:
-    """Write each line's name next to its end, {name: (y, color)}, so that no name covers another."""
+    """Write each line's name next to its end, so that no name covers another.
+
+    Args:
+        axes: with the lines drawn and its limits set, on which the height of a text depends.
+        x: where all lines end.
+        ends: by name, the height y at which the line ends, and its color.
+        gap: between a line and its name, in units of the x axis.
+    """
     size = 8.5
-    axes.get_figure().draw_without_rendering()  # before this, the size of the axes is not known
+    figure = cast("Figure", axes.get_figure())  # a whole one: `panels` made both
+    figure.draw_without_rendering()  # before this, the size of the axes is not known
     # The height of a line of text, in units of the y axis: points to pixels, then to a share of the axes.
     low, high = axes.get_ylim()
-    text_pixels = size * 1.2 / 72 * axes.get_figure().dpi
+    text_pixels = size * 1.2 / 72 * figure.dpi
     apart = (high - low) * text_pixels / axes.get_window_extent().height
     names = sorted(ends, key=lambda name: ends[name][0])
     places = move_apart([ends[name][0] for name in names], apart)
+    # The highest name must not stand in the title.
     above_the_axes = max(0.0, places[-1] - high)
     places = [y - above_the_axes for y in places]
     for name, y in zip(names, places, strict=True):
-        look = {
-            "color": ends[name][1],
-            "fontsize": size,
-            "va": "center",
-            "ha": "left",
-            "annotation_clip": False,
-        }
-        axes.annotate(name, (x, ends[name][0]), xytext=(x + gap, y), textcoords="data", **look)
+        end, color = ends[name]
+        axes.annotate(
+            name,
+            (x, end),
+            xytext=(x + gap, y),
+            textcoords="data",
+            color=color,
+            fontsize=size,
+            va="center",
+            ha="left",
+            annotation_clip=False,  # the names stand outside of the axes
+        )
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:
@@ -128,7 +198,8 @@ def move_apart(values: Sequence[float], apart: float) -> list[float]:
     # grows may touch the one before it, and is merged with it.
     groups: list[tuple[float, int]] = []  # mean and number of its values
     for value in values:
-        center, members = value, 1
+        center = value
+        members = 1
         while groups:
             center_before, members_before = groups[-1]
             if center - center_before >= apart * (members + members_before) / 2:
@@ -153,7 +224,7 @@ def network_count(records: Sequence[Record]) -> str:
     return f"{len(records)} networks (seeds {seeds})"
 
 
-def save_figure(figure: Any, out: Path, name: str) -> list[Path]:
+def save_figure(figure: Figure, out: Path, name: str) -> list[Path]:
     """Write a figure as SVG and PNG; the same figure gives the same bytes."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}.svg", out / f"{name}.png"]

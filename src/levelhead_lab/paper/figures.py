@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from levelhead.support import atomic
 
@@ -20,6 +20,7 @@ from . import figure_errors, figure_features, figure_norms
 from .cells import Record
 from .figure_features import head_digest, tsne_points
 from .figure_style import Drawn, MissingSource, Sources, save_figure
+from .measured_fields import TsneMap, TwoFeatures
 
 # name of the file: title, function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
@@ -48,7 +49,17 @@ def write(
     docs: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> tuple[list[Path], str]:
-    """Draw every figure; return the files, and the text that shows them on a page in the folder `docs`."""
+    """Draw every figure of the paper.
+
+    Args:
+        sources: what they are drawn from.
+        out: the folder of the pictures.
+        docs: the folder of the page, from which the text points to the pictures; None for `out` as it is.
+        say: told of each figure that cannot be drawn.
+
+    Returns:
+        The files, and the text that shows them on the page.
+    """
     written = []
     parts = []
     for name, (title, draw) in FIGURES.items():
@@ -67,7 +78,11 @@ def write_figure(
     docs: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> tuple[list[Path], str]:
-    """Draw a figure as `out/NAME.svg` and `.png`; return these files, and the text that shows the figure on a page."""
+    """Draw a figure as `out/NAME.svg` and `.png`; return these files, and the text that shows the figure on a page.
+
+    Where a source is missing, no file is written and the text says so: other figures need not wait for it. Other
+    arguments are as of `write`.
+    """
     try:
         drawn = draw()
     except MissingSource as missing:
@@ -84,7 +99,13 @@ def write_figure(
 def collect_sources(
     results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record]
 ) -> Sources:
-    """Return the records and what is kept next to them; a t-SNE map of another snapshot is made anew."""
+    """Return the records and what is kept next to them; a t-SNE map of another snapshot is made anew.
+
+    Args:
+        results: the folder that holds `figures/`, where the map and the networks of two features are kept.
+        snapshots: whole networks by method, as of `record.whole_snapshots`.
+        records: all there are.
+    """
     baseline = snapshots.get("baseline")
     kept = results / "figures"
     tsne = None
@@ -94,18 +115,21 @@ def collect_sources(
     boundary = kept / "boundary.json"
     networks = None
     if boundary.is_file():
-        networks = json.loads(boundary.read_text(encoding="utf-8"))
+        networks = cast(TwoFeatures, json.loads(boundary.read_text(encoding="utf-8")))
     return Sources(records, snapshots, networks, tsne)
 
 
-def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], digest: str) -> dict[str, Any]:
-    """Return what a file holds if it was made of the network with this digest; else make it, and write the file."""
+def _load_or_make(path: Path, make: Callable[[], TsneMap], digest: str) -> TsneMap:
+    """Return what a file holds if it was made of the network with this digest; else make it, and write the file.
+
+    A map takes seconds and needs scikit-learn; kept, it is made once for a network.
+    """
     kept = None
     with suppress(ValueError):  # where it is damaged, it is made again
         if path.is_file():
             kept = json.loads(path.read_text(encoding="utf-8"))
     if isinstance(kept, dict) and kept.get("of") == digest:
-        return kept
+        return cast(TsneMap, kept)
     fresh = make()
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(path, json.dumps(fresh, separators=(",", ":")) + "\n")

@@ -1,4 +1,9 @@
-"""The paper's claims about the error over gamma: Figure 7."""
+"""The paper's claims about the error over gamma: Figure 7.
+
+How sensitive an error is to gamma is measured by a width: how much of the range of gammas is within a point of the best
+(`near_best_width`). A wide range means that a gamma which is a bit off costs little. Curves come from records, at the
+201 gammas of `cells.GRID`.
+"""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -34,7 +39,10 @@ def _mean_width(records: Sequence[Record], column: str, method: str) -> float | 
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
-    """Judge by how much wider the range of good gammas is with WVN, column by column."""
+    """Judge by how much wider the range of good gammas is with WVN, column by column.
+
+    The number is the geometric mean of the ratios of both widths.
+    """
     ratios = []
     for column in table1_columns(imbalanced=True):
         wvn = _mean_width(records, column, "wvn")
@@ -77,12 +85,17 @@ def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
 
 
 def every_gamma_helps(records: Sequence[Record]) -> Finding | None:
-    """Judge by the share of gammas up to 1 at which the mean curve of the seeds is below the baseline's error."""
+    """Judge by the share of gammas up to 1 at which the mean curve of the seeds is below the baseline's error.
+
+    Gamma 0 is left out, where RS changes nothing. So are gammas from 1 to 2, which records have as well: far past the
+    best one, any curve rises again.
+    """
     better: dict[str, list[float]] = {"wvn": [], "baseline": []}  # that share, by column
     spans = []  # largest minus smallest error of WVN+RS over these gammas
     for column in table1_columns(imbalanced=True):
         plain = cell(records, column, "baseline").errors
         for method, shares in better.items():
+            # 0.01 to 1.
             curves = [run["curve"][1:101] for run in full_runs(records, column, method)]
             if not plain or not curves:
                 continue

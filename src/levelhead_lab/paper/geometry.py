@@ -1,4 +1,12 @@
-"""What imbalance does to a head and its features, as angles and lengths: the quantities that the paper draws."""
+"""What imbalance does to a head and its features, as angles and lengths: the quantities that the paper draws.
+
+Lengths of weight vectors (`relative_norms`, `norm_follows_count`) are what RS and WVN change. Angles between features
+(`centers`, `angular_sigma`, `center_gap`) tell how well a class was learned, whatever the head does with it.
+`boundary_angles` is where two classes meet, and `oracle_head` the best that any head could do with the features.
+
+Everything is a pure function of arrays, in float64, and angles are in degrees. `record` keeps the results, claims and
+figures read them from there.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +46,11 @@ def norm_follows_count(head: Head, counts: Counts) -> float:
 
 def centers(features: Array, labels: Array, classes: int) -> np.ndarray:
     """Return the direction of each class's mean unit-length feature, [K, d]; NaN for a class without samples.
+
+    Args:
+        features: [N, d]; only their directions count.
+        labels: [N].
+        classes: K.
 
     >>> centers(np.array([[2.0, 0.0], [0.0, 5.0]]), [0, 1], 2)
     array([[1., 0.], [0., 1.]])
@@ -83,12 +96,15 @@ def center_gap(train: tuple[Array, Array], test: tuple[Array, Array], classes: i
 def boundary_angles(head: Head, i: int, j: int) -> tuple[float, float]:
     """Return the angles, in degrees, from w_i and from w_j to their decision boundary, in the plane of the two.
 
-    The boundary ``w_i . x = w_j . x`` leans toward the shorter vector; at equal length it lies in the middle.
+    The boundary ``w_i . x = w_j . x`` leans toward the shorter vector; at equal length it lies in the middle. A head
+    with a bias has another one, which does not go through the origin: the bias is left out here.
 
     >>> boundary_angles(Head(np.array([[1.0, 0.0], [0.0, 1.0]])), 0, 1)
     (45.0, 45.0)
     """
-    a, b = (to_numpy(head.weight)[k].astype(np.float64) for k in (i, j))
+    weight = to_numpy(head.weight).astype(np.float64)
+    a = weight[i]
+    b = weight[j]
     length = np.linalg.norm(a)
     other = np.linalg.norm(b)
     between = np.arccos(np.clip(a @ b / (length * other), -1, 1))
@@ -121,7 +137,8 @@ def oracle_head(
 ) -> Oracle:
     """Return the best linear head for given features: its error bounds what any adjustment of the head can reach.
 
-    This minimizes mean cross entropy + decay/2 ||W||^2 by L-BFGS.
+    This minimizes mean cross entropy + decay/2 ||W||^2 by L-BFGS. The samples count as they come: on a balanced test
+    set that is the balanced loss.
 
     Args:
         features, labels, classes: [N, d], [N] and K.

@@ -1,4 +1,9 @@
-"""The paper's claims about the norms of weight vectors: Figures 1 and 2, and both figures of the supplement."""
+"""The paper's claims about the norms of weight vectors: Figures 1 and 2, and both figures of the supplement.
+
+A weight vector's norm scales all logits of its class, so that norms which follow the counts favor frequent classes: on
+that the paper builds both of its methods. Each function takes all records and judges one sentence, by the baseline
+unless it says otherwise. What a claim shares with others is in `claims`.
+"""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -15,7 +20,11 @@ STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 
 
 def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    """Judge by the rank correlation of norms with counts after the first epoch that a record has, and at the end."""
+    """Judge by the rank correlation of norms with counts after the first epoch that a record has, and at the end.
+
+    "Late" has two halves: norms follow the counts at the end (without that it is not reproduced), and not yet at first.
+    """
+    # The correlation takes two epochs to compare.
     runs = []
     for run in full_runs(records, column, "baseline"):
         if len(run["norms_over_epochs"]["epochs"]) > 1:
@@ -35,12 +44,16 @@ def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> 
 
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
+    """Judge the paper's first finding, in every imbalanced column of Table 1."""
     says = "The norm of a class's weight vector follows its sample frequency."
     return rank_finding(records, says, lambda record: record["norms"], sign=1)
 
 
 def balanced_norms_are_uniform(records: Sequence[Record]) -> Finding | None:
-    """Judge by the standard deviation of norms over their mean, beside the mildest imbalance of Table 1."""
+    """Judge by the standard deviation of norms over their mean, beside the mildest imbalance of Table 1.
+
+    "Relatively uniform" has no number in the paper; half the spread at ratio 10 is ours.
+    """
     parts = []
     shares = []  # spread on balanced data over that at ratio 10
     for data in ("cifar10", "cifar100"):
@@ -55,6 +68,7 @@ def balanced_norms_are_uniform(records: Sequence[Record]) -> Finding | None:
         "On balanced data the norms are relatively uniform.",
         max(shares),
         f"standard deviation of the norms over their mean, at ratio 10 in parentheses: {', '.join(parts)}",
+        # A low share is what is claimed, and partly is anything below 1.
         outcome_for(-max(shares), -0.5, -0.999),
         "half of that at ratio 10 on every set; partly: less",
     )
@@ -63,7 +77,8 @@ def balanced_norms_are_uniform(records: Sequence[Record]) -> Finding | None:
 def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
     """Judge how far apart the norms lie, largest over smallest, by its rank correlation with the ratio.
 
-    Beside it: in how many networks the most frequent class has the largest norm, and the rarest the smallest.
+    Beside it: in how many networks the most frequent class has the largest norm, and the rarest the smallest. Balanced
+    data count for the correlation, as ratio 1, but have no such ends.
     """
     ranks = []
     ends: dict[str, list[bool]] = {}  # by data set: whether both ends are right, of each network
@@ -83,7 +98,7 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
         ends[data] = extreme
     if not ranks:
         return None
-    number = min(ranks)
+    number = min(ranks)  # so that both data sets have to show it
     right = []
     for data, extreme in ends.items():
         right.append(f"{sum(extreme)} of {len(extreme)} networks of {DATA_TITLES[data]}")
@@ -98,7 +113,11 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
 
 
 def step_norms_part(records: Sequence[Record]) -> Finding | None:
-    """Judge the supplement's first figure: half of the classes are frequent, half are rare."""
+    """Judge the supplement's first figure: half of the classes are frequent, half are rare.
+
+    The gap is the difference of the two means, in standard deviations within a group (`_group_gap`). Both ratios of
+    Table 2 have to be there, and the smaller gap decides.
+    """
     gaps = {}
     for column in STEP_COLUMNS:
         runs = full_runs(records, column, "baseline")
@@ -116,7 +135,12 @@ def step_norms_part(records: Sequence[Record]) -> Finding | None:
 
 
 def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    """Judge the supplement's second figure; of two readings, over-sampling to the largest decides."""
+    """Judge the supplement's second figure; of two readings, over-sampling to the largest decides.
+
+    What an epoch of over-sampling holds is not said in the paper. Drawn until every class has as many samples as the
+    largest, it comes nearer to the published errors (`tables.readings`), so that this reading is the first; the other
+    stands beside it.
+    """
     plain = full_runs(records, column, "baseline")
     if not plain:
         return None
@@ -167,7 +191,10 @@ def _ends_are_extreme(record: Record) -> bool:
 
 
 def _group_gap(record: Record) -> float:
-    """Return the distance of the mean norms of frequent and rare classes, in standard deviations."""
+    """Return the distance of the mean norms of frequent and rare classes, in standard deviations.
+
+    Both groups have equally many classes, so that the variance within a group is the mean of the two.
+    """
     norms = np.asarray(record["norms"])
     counts = np.asarray(record["counts"])
     frequent = norms[counts == counts.max()]
