@@ -31,17 +31,15 @@ def import_torchvision() -> subprocess.CompletedProcess[str]:
 def main() -> str | None:
     """Return None once torchvision can be imported or is not installed, else what its import ended with."""
     torchvision = find_spec("torchvision")
-    if (
-        torchvision is None
-        or torchvision.origin is None
-        or (tried := import_torchvision()).returncode == 0
-    ):
+    if torchvision is None or torchvision.origin is None:
+        return None
+    tried = import_torchvision()
+    if tried.returncode == 0:
         return None
     if "operator torchvision::" in tried.stderr:
-        with (Path(torchvision.origin).parent / "extension.py").open(
-            "a", encoding="utf-8"
-        ) as extension:
-            extension.write(DECLARATIONS)
+        extension = Path(torchvision.origin).parent / "extension.py"
+        with extension.open("a", encoding="utf-8") as file:
+            file.write(DECLARATIONS)
         tried = import_torchvision()
     return tried.stderr or None
 

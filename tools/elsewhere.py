@@ -23,11 +23,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# The packages that the extras ask for, without their versions.
 ASKED_FOR = "|".join(
-    re.split(r"[^\w-]", each)[0]
-    for asked in PROJECT["optional-dependencies"].values()
-    for each in asked
+    re.split(r"[^\w-]", requirement)[0]
+    for requirements in PROJECT["optional-dependencies"].values()
+    for requirement in requirements
 )
+# How Python, this package and other libraries say that something is missing.
 NAMED = re.compile(
     rf"No module named '(\w+)|\bneeds (\w+): pip install|\brequires (?:the )?`?({ASKED_FOR})\b"
 )
@@ -43,7 +45,8 @@ def missing_package(text: str) -> str:
     >>> missing_package("No module named 'elsewhere', which is ours"), missing_package("requires a GPU")
     ('', '')
     """
-    names = (next(filter(None, found)) for found in NAMED.findall(text))
+    names = (next(filter(None, groups)) for groups in NAMED.findall(text))
+    # A module of ours that cannot be found is a mistake, not a package to install.
     ours = {"levelhead", "levelhead_lab", "tests", "tools", "bench"}
     ours |= {path.stem for room in ("tests", "tools") for path in ROOT.glob(f"{room}/**/*.py")}
     others = (name for name in names if name not in ours)
@@ -52,11 +55,12 @@ def missing_package(text: str) -> str:
 
 def skip_if_lacking(report: Any, path: Path) -> None:
     """Make a report of a failure one of a skip, if a package is missing."""
-    if report.failed and (name := missing_package(report.longreprtext)):
-        report.outcome, report.longrepr = (
-            "skipped",
-            (str(path), 0, f"Skipped: {name} is not installed"),
-        )
+    if not report.failed:
+        return
+    name = missing_package(report.longreprtext)
+    if name:
+        report.outcome = "skipped"
+        report.longrepr = (str(path), 0, f"Skipped: {name} is not installed")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -95,12 +99,11 @@ def pytest_configure() -> None:
         from levelhead import __version__
 
         lines = ["Metadata-Version: 2.4", "Name: levelhead", f"Version: {__version__}"]
-        lines += [f"Requires-Dist: {each}" for each in PROJECT["dependencies"]]
-        for extra, asked in PROJECT["optional-dependencies"].items():
-            lines += [
-                f"Provides-Extra: {extra}",
-                *(f"Requires-Dist: {each}; extra == '{extra}'" for each in asked),
-            ]
+        lines += [f"Requires-Dist: {requirement}" for requirement in PROJECT["dependencies"]]
+        for extra, requirements in PROJECT["optional-dependencies"].items():
+            lines.append(f"Provides-Extra: {extra}")
+            for requirement in requirements:
+                lines.append(f"Requires-Dist: {requirement}; extra == '{extra}'")
         site = Path(tempfile.mkdtemp(prefix="levelhead-"))
         atexit.register(shutil.rmtree, site)
         about = site / f"levelhead-{__version__}.dist-info"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import release
 
+# The beginning of every program: `levelhead(LINE)` runs a command in its process.
 COMMAND = """
 import sys
 from levelhead import cli
@@ -23,6 +24,7 @@ def levelhead(line):
         assert not end.code, line
 """
 SMALL = "--data digits --ratio 10 --epochs 1 --hold-out 0.1"
+# {extra: (other extras that its program needs, the program)}.
 ADDS: dict[str, tuple[tuple[str, ...], str]] = {
     "torch": (
         (),
@@ -227,7 +229,8 @@ def make_files(folder: Path) -> None:
     from pyarrow import parquet
 
     subprocess.run([sys.executable, "-c", release.MAKE_FILES], cwd=folder, check=True)
-    logits, rng = np.load(folder / "logits.npy"), np.random.default_rng(0)
+    logits = np.load(folder / "logits.npy")
+    rng = np.random.default_rng(0)
     parquet.write_table(
         pyarrow.table({f"class {k}": logits[:, k] for k in range(4)}), folder / "scores.parquet"
     )
@@ -236,7 +239,8 @@ def make_files(folder: Path) -> None:
         for i in range(12):
             pixels = rng.integers(0, 128, (8, 8, 3), dtype=np.uint8) + np.uint8(100 * k)
             Image.fromarray(pixels).save(folder / "pictures" / name / f"{i}.png")
-    helper, weight = onnx.helper, rng.random((4, 16), dtype=np.float32)
+    helper = onnx.helper
+    weight = rng.random((4, 16), dtype=np.float32)
     graph = helper.make_graph(
         [helper.make_node("Gemm", ["x", "fc.weight"], ["logits"], transB=1)],
         "model",

@@ -1,4 +1,8 @@
-"""Small data sets for tests, in the official layouts and as an .npz file."""
+"""Small data sets for tests, in the official layouts and as an .npz file.
+
+Readers are tested against these, as the real files are too large to come with the tests. Each has
+what the real layout has: the same names, records and keys, and what is odd about them.
+"""
 
 import pickle
 from pathlib import Path
@@ -7,6 +11,7 @@ import numpy as np
 
 
 def random_images(n: int, seed: int = 0, size: int = 32) -> np.ndarray:
+    """Return images of noise, [N, 3, size, size]."""
     return np.random.default_rng(seed).integers(0, 256, (n, 3, size, size), dtype=np.uint8)
 
 
@@ -19,15 +24,20 @@ def write_small_npz(root: Path, *, epochs: int) -> None:
 
 
 def write_cifar10_binary(root: Path, each: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Write CIFAR-10's binary version with `each` images per class and file; return the training images and labels."""
+    """Write CIFAR-10's binary version with `each` images per class and file; return the training
+    images and labels.
+
+    A record is a byte for the label and 3,072 for the pixels: red, green, blue, row by row.
+    """
     place = root / "cifar-10-batches-bin"
     place.mkdir(parents=True)
-    images, labels = [], []
+    images = []
+    labels = []
     for i, name in enumerate([f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]):
-        x, y = random_images(10 * each, seed=i), np.arange(10 * each) % 10
-        np.hstack([y[:, None].astype(np.uint8), x.reshape(len(x), -1)]).tofile(
-            place / f"{name}.bin"
-        )
+        x = random_images(10 * each, seed=i)
+        y = np.arange(10 * each) % 10
+        records = np.hstack([y[:, None].astype(np.uint8), x.reshape(len(x), -1)])
+        records.tofile(place / f"{name}.bin")
         images.append(x)
         labels.append(y)
     return np.concatenate(images[:5]), np.concatenate(labels[:5])
@@ -82,10 +92,10 @@ def write_tiny_imagenet(root: Path) -> Path:
     for wnid in ("n02", "n01"):
         (place / "train" / wnid / "images").mkdir(parents=True)
         for i in range(3):
-            gray = wnid == "n01" and i == 0
-            image = Image.fromarray(
-                np.full((64, 64) if gray else (64, 64, 3), 40 * i + 10, np.uint8)
-            )
+            shape = (64, 64, 3)
+            if wnid == "n01" and i == 0:  # some of the real ones are gray
+                shape = (64, 64)
+            image = Image.fromarray(np.full(shape, 40 * i + 10, np.uint8))
             image.save(place / "train" / wnid / "images" / f"{wnid}_{i}.JPEG")
     (place / "val" / "images").mkdir(parents=True)
     for i in range(2):

@@ -1,4 +1,7 @@
-"""Write the weights of tests/files/mlx_0_32: pip install 'mlx[cpu]==0.32.4'."""
+"""Write the weights of tests/files/mlx_0_32: pip install 'mlx[cpu]==0.32.4'.
+
+MLX is for Apple's machines first, so what it wrote is kept in the repository.
+"""
 
 from pathlib import Path
 

@@ -33,7 +33,11 @@ ROWS = {
 
 @dataclass
 class Counts:
-    """What was counted in some files."""
+    """What was counted in some files.
+
+    `characters` are those of code lines, with their indentation. A comment counts if it has a line
+    of its own.
+    """
 
     code_lines: int = 0
     characters: int = 0
@@ -44,14 +48,17 @@ class Counts:
     anys: int = 0
 
     def add(self, other: Counts) -> None:
-        for each in fields(self):
-            total = getattr(self, each.name) + getattr(other, each.name)
-            setattr(self, each.name, total)
+        """Add what was counted in other files."""
+        for field in fields(self):
+            total = getattr(self, field.name) + getattr(other, field.name)
+            setattr(self, field.name, total)
 
     def rate(self, name: str) -> float:
         """Return how often something is there in 100 code lines; of characters, how many a line has."""
-        times = 1 if name == "characters" else 100
-        return times * getattr(self, name) / max(1, self.code_lines)
+        share = getattr(self, name) / max(1, self.code_lines)
+        if name == "characters":
+            return share
+        return 100 * share
 
 
 def count_source(source: str) -> Counts:
@@ -77,6 +84,7 @@ packed_assignments=1, anys=0)
 
 
 def docstring_line_numbers(tree: ast.Module) -> set[int]:
+    """Return the numbers of the lines of all docstrings, quotes included."""
     numbers: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
@@ -103,6 +111,7 @@ def is_packed(node: ast.AST) -> bool:
 
 
 def is_any(node: ast.AST) -> bool:
+    """Whether this is the name `Any`, by itself or as `typing.Any`; its import is no use of it."""
     named = isinstance(node, ast.Name) and node.id == "Any"
     return named or (isinstance(node, ast.Attribute) and node.attr == "Any")
 
@@ -115,6 +124,7 @@ def source_files(folder: Path) -> Iterator[Path]:
 
 
 def count_folder(folder: Path) -> Counts:
+    """Count all files of a package together."""
     counts = Counts()
     for path in source_files(folder):
         counts.add(count_source(path.read_text(encoding="utf-8")))
@@ -130,6 +140,7 @@ def package_folder(name: str) -> Path | None:
 
 
 def table(columns: dict[str, Counts]) -> str:
+    """Return the counts as a table in Markdown: a column for each package."""
     lines = [f"| | {' | '.join(columns)} |", f"|---{'|---' * len(columns)}|"]
     sizes = [f"{counts.code_lines:,}" for counts in columns.values()]
     lines.append(f"| code lines | {' | '.join(sizes)} |")
@@ -150,8 +161,10 @@ def main() -> None:
     folders = {"levelhead": ours / "levelhead", "levelhead_lab": ours / "levelhead_lab"}
     if options.rooms:
         folders = {path.parent.name: path.parent for path in ours.glob("*/*/__init__.py")}
-    elif (selection := package_folder("sklearn.model_selection")) is not None:
-        folders["sklearn.model_selection"] = selection
+    else:
+        selection = package_folder("sklearn.model_selection")
+        if selection is not None:
+            folders["sklearn.model_selection"] = selection
     for other in options.others:
         name, _, folder = other.partition("=")
         folders[name] = Path(folder)

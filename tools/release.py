@@ -18,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LARGEST_WHEEL = 2_000_000  # bytes
+# A program that writes the files which the commands below read: a model whose head has learned a
+# long tail.
 MAKE_FILES = """
 import json, numpy as np
 from safetensors.numpy import save_file
@@ -85,21 +87,17 @@ def check_changelog(text: str, version: str) -> list[str]:
     if found is None:
         return [f'CHANGELOG.md has no "## {version} - YYYY-MM-DD": give the version its date']
     above = text[: found.start()].partition("## Unreleased")[2].strip()
-    return (
-        [f"CHANGELOG.md has lines under Unreleased, above {version}: move them below"]
-        if above
-        else []
-    )
+    if above:
+        return [f"CHANGELOG.md has lines under Unreleased, above {version}: move them below"]
+    return []
 
 
 def check_citation(text: str, version: str) -> list[str]:
     """Return whether CITATION.cff is of another version."""
-    found = re.findall(r"^version: (\S+)$", text, re.MULTILINE)
-    return (
-        []
-        if found == [version]
-        else [f"CITATION.cff has version {', '.join(found) or 'none'}, expected {version}"]
-    )
+    versions = re.findall(r"^version: (\S+)$", text, re.MULTILINE)
+    if versions == [version]:
+        return []
+    return [f"CITATION.cff has version {', '.join(versions) or 'none'}, expected {version}"]
 
 
 def check_address(urls: dict[str, str]) -> list[str]:
@@ -115,16 +113,14 @@ def check_files(folder: Path, version: str) -> list[str]:
     """Return what is wrong with the names and sizes of the built files."""
     expected = {f"levelhead-{version}.tar.gz", f"levelhead-{version}-py3-none-any.whl"}
     names = {path.name for path in folder.iterdir()}
-    wrong = (
-        []
-        if names == expected
-        else [f"expected {sorted(expected)} in {folder}, got {sorted(names)}"]
-    )
-    large = [path for path in folder.glob("*.whl") if path.stat().st_size > LARGEST_WHEEL]
-    return wrong + [
-        f"{path.name} has {path.stat().st_size:,} bytes, at most {LARGEST_WHEEL:,}"
-        for path in large
-    ]
+    wrong = []
+    if names != expected:
+        wrong.append(f"expected {sorted(expected)} in {folder}, got {sorted(names)}")
+    for path in folder.glob("*.whl"):
+        size = path.stat().st_size
+        if size > LARGEST_WHEEL:
+            wrong.append(f"{path.name} has {size:,} bytes, at most {LARGEST_WHEEL:,}")
+    return wrong
 
 
 def check_wheel(wheel: Path, version: str, place: Path, *, say: Callable[[str], None]) -> list[str]:
@@ -165,7 +161,8 @@ def run_commands(
             [*python, *words], cwd=work, capture_output=True, text=True, check=False
         )
 
-    if (made := run("-c", MAKE_FILES)).returncode:
+    made = run("-c", MAKE_FILES)
+    if made.returncode:
         return [f"the files could not be made: {made.stderr.strip()}"]
     wrong = []
     for command in COMMANDS:
@@ -175,22 +172,20 @@ def run_commands(
             wrong.append(
                 f"levelhead {command}: exit status {done.returncode}: {done.stderr.strip()}"
             )
+    # An exit status alone does not say that the work was done.
     wrong += [f"{name} was not written" for name in WRITTEN if not (work / name).is_file()]
-    if (
-        not wrong
-        and (work / "back.safetensors").read_bytes() != (work / "model.safetensors").read_bytes()
-    ):
-        wrong.append("undo did not give back the bytes of the model")
+    if not wrong:
+        back = (work / "back.safetensors").read_bytes()
+        if back != (work / "model.safetensors").read_bytes():
+            wrong.append("undo did not give back the bytes of the model")
     if not wrong:
         tuned = json.loads((work / "tuned.json").read_text(encoding="utf-8"))
         if not tuned["worthwhile"]:
             wrong.append("tune found no gain where there is one")
     said = run("-m", "levelhead", "--version").stdout.strip()
-    return (
-        wrong
-        if said.endswith(version)
-        else [*wrong, f"levelhead --version says {said!r}, expected {version}"]
-    )
+    if not said.endswith(version):
+        wrong.append(f"levelhead --version says {said!r}, expected {version}")
+    return wrong
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from pathlib import Path
 from . import extras
 
 ROOT = Path(__file__).parents[1]
-
-
+# Tests of which some need what the usual environment lacks.
 FILES = ("hosts/test_trackers.py", "hosts/test_trainers.py", "hosts/test_lightning_tune.py")
 FILES += ("hosts/test_transformers_tune.py", "study/test_train.py", "test_package.py")
 

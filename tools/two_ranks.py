@@ -1,6 +1,9 @@
-"""Run a script as two processes: `two_ranks.py SCRIPT FILE` runs `SCRIPT RANK FILE` twice, in forks of one process.
+"""Run a script as two processes: `two_ranks.py SCRIPT FILE` runs `SCRIPT RANK FILE` twice, in forks of
+one process.
 
-What the script imports anywhere is imported before, once. Ends with 0 if both do; if one fails, the other is stopped.
+What the script imports anywhere is imported before, once. Ends with 0 if both do; if one fails, the
+other is stopped. torchrun would start both anew, and each would import torch: most of the time of a
+test that trains for a moment.
 """
 
 import ast
