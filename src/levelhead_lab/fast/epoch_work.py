@@ -1,8 +1,13 @@
-"""What the runs of a pack do on the device in an epoch: steps, losses, gradients, projections and the evaluation.
+"""What the runs of a pack do on the device in an epoch: steps, projections and the evaluation.
 
-All of it can be captured as a CUDA graph. So nothing here reads a value back from the device: shapes do not depend on
-values, and what is to be told is written into a table on the device, `report`. R runs go in lockstep, as rows of the
-matrices in `NetRows`; a batch has the shape [R, B].
+All of it can be captured as a CUDA graph. So nothing here reads a value back from the device:
+shapes do not depend on values, and what is to be told is written into a table on the device,
+`report`. R runs go in lockstep, as rows of the matrices in `NetRows`; a batch has the shape [R, B].
+
+`steps` takes the steps of a part of an epoch: images [R, n, H, W, C] of the plan are made at once,
+and `_step` takes one batch of them through features [R, B, d], logits [R, B, K] and losses [R, B]
+to gradients [R, P] and one step of SGD on all rows. `report_epoch` and `evaluate` write what became
+of it. It computes what `train._StageLoop` does for one run, in the same order.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,14 +28,17 @@ from .net_rows import NetRows
 
 
 class SharedLoss(NamedTuple):
-    """A loss, and how many runs, one behind the other, have it."""
+    """A loss, and how many runs, one behind the other, have it.
+
+    They are one batch to it, so that it is called once for all of them.
+    """
 
     loss: Loss
     runs: int
 
 
 class EpochWork:
-    """The work of R runs that share data and recipe; `begin_stage` says what they do from now on."""
+    """The work of R runs that share data and recipe; `begin_stage` says what they do next."""
 
     def __init__(
         self,
@@ -47,7 +55,8 @@ class EpochWork:
 
         Args:
             nets: the parameters of all runs.
-            splits: images [N, C, H, W], uint8 in channels-last memory, and labels [N] of each split, on the device.
+            splits: images [N, C, H, W], uint8 in channels-last memory, and labels [N] of each
+                split, on the device.
             recipe: of the batches and of SGD.
             preprocess: from these images to the input of a network.
             classes: K.
@@ -62,14 +71,18 @@ class EpochWork:
         self.sgd_ = sgd_
         self.decay = decay
         self.eval_splits = [name for name in splits if name != "train"]
-        # A row for each run: loss, training error, the error of each other split, the norm of each class.
+        # A row for each run: loss, training error, the error of each other split, the norm of each
+        # class.
         columns = 2 + len(self.eval_splits) + classes
         device = nets.rows.device
         self.report = torch.zeros(nets.runs, columns, dtype=torch.float64, device=device)
         self.seen = torch.zeros(nets.runs, 2, dtype=torch.float64, device=device)  # losses, errors
 
     def begin_stage(self, stages: Sequence[Stage], losses: Sequence[SharedLoss]) -> None:
-        """Set what each run does in this part of its training; graphs captured before it do not know."""
+        """Set what each run does in this part of its training.
+
+        Graphs that were captured before do not know of it: they must be captured again.
+        """
         self.stages = stages
         self.losses = losses
 
@@ -81,7 +94,8 @@ class EpochWork:
             lr: the learning rate of each step.
         """
         images, labels = self.splits["train"]
-        # The images of all steps are varied at once, [R n, C, H, W], then cut into batches [R, B, H, W, C].
+        # The images of all steps are varied at once, [R n, C, H, W], then cut into batches [R, B,
+        # H, W, C].
         flat = EpochPlan(*(part.flatten(0, 1) for part in plan.tensors))
         x = self.preprocess.augmented(images, flat)
         x = x.permute(0, 2, 3, 1).unflatten(0, (self.nets.runs, -1))
@@ -96,6 +110,7 @@ class EpochWork:
             of_step, wrong_of_step = self._step(batch, expected, lr[i])
             losses.append(of_step)
             wrong.append(wrong_of_step)
+        # Added up at the end, not step by step: two sums for all steps of the graph.
         for column, values in enumerate((losses, wrong)):
             self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
 
@@ -119,13 +134,18 @@ class EpochWork:
         nets = self.nets
         head_only = self.stages[0].head_only
         nets.refresh()
-        with torch.no_grad() if head_only else nullcontext():
+        # A frozen body needs no gradient, and runs in evaluation mode.
+        recorded = nullcontext()
+        if head_only:
+            recorded = torch.no_grad()
+        with recorded:
             features = nets.features(x, training=not head_only)
         logits = nets.logits(features)
         losses = self._losses(logits, labels)
         # The sum over runs: each run's gradient is that of its own mean.
         gradient = self._gradient(losses.mean(dim=1).sum(), features)
         with torch.no_grad():
+            # What is learned: all columns of a row, or those of the head, which are the last.
             columns = slice(None)
             if head_only:
                 columns = nets.head_columns
@@ -140,15 +160,22 @@ class EpochWork:
             return losses.detach(), logits.argmax(dim=-1) != labels
 
     def _gradient(self, loss: Tensor, features: Tensor) -> Tensor:
-        """Return the gradient of what is learned, as rows. Behind the features it is scaled, if the precision asks."""
+        """Return the gradient of what is learned, as rows [R, P], or [R, of the head].
+
+        Args:
+            loss: the sum over all runs.
+            features: [R, B, d], for which autograd has a graph, unless only the head learns.
+        """
         nets = self.nets
         if self.stages[0].head_only:
             of_leaves = torch.autograd.grad(loss, nets.head_leaves)
             return torch.cat([part.reshape(nets.runs, -1) for part in of_leaves], dim=1)
         if nets.precision.largest_gradient is None:
             return nets.gradient_rows(torch.autograd.grad(loss, nets.leaves))
-        # In two parts: the gradient of the features says by how much to scale, so that what lies behind them neither
-        # underflows nor overflows in a narrow format. At the end the scale is taken out again.
+        # In two parts: the gradient of the features says by how much to scale, so that what lies
+        # behind them neither underflows nor overflows in a narrow format. At the end the scale is
+        # taken out again; so the gradients of the head, which need none, are multiplied by it
+        # before.
         heads = {name: leaf for name, leaf in nets.named.items() if name.startswith("head.")}
         body = {name: leaf for name, leaf in nets.named.items() if name not in heads}
         of_features, *of_heads = torch.autograd.grad(loss, [features, *heads.values()])
@@ -160,7 +187,11 @@ class EpochWork:
         return nets.gradient_rows([gradients[name] for name in nets.named]) / scale
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the losses [R, B]. Runs with the same loss are one batch to it, unless its weights are of a batch."""
+        """Return the losses [R, B] of logits [R, B, K] and labels [R, B].
+
+        Runs with the same loss are one batch [R' B] to it. One with weights that are normalized in
+        the batch gets [R', B] instead, and normalizes over the last axis: run by run.
+        """
         parts = []
         run = 0
         for loss, runs in self.losses:
@@ -196,6 +227,7 @@ class EpochWork:
                 features = self.nets.features(x.expand(runs, *x.shape), training=False)
                 logits = self.nets.logits(features)
                 wrong += (logits.argmax(dim=-1) != expected).sum(dim=1)
-                # If the last step made the network diverge, this makes the loss NaN, which the host will see.
+                # If the last step made the network diverge, this makes the loss NaN, which the host
+                # will see.
                 self.report[:, 0] += 0 * logits.sum(dim=(1, 2))
             self.report[:, column] = wrong / len(labels)

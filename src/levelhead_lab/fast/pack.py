@@ -1,21 +1,27 @@
 """A pack: runs that take the same steps on the same data, in lockstep, as captured graphs.
 
-An epoch is one graph of a few steps, replayed on the next samples again and again, one graph of the remaining steps,
-and one of the evaluation. Capturing therefore takes the same time however long the epoch is. What is in the graphs is
-`EpochWork`; here is what lies around them: `advance` draws the plan of an epoch, copies it to the device and queues the
-graphs; `take_records` collects what has ended. Two epochs are queued at most, so that the device never waits for the
-host, and the host learns soon what became of them.
+An epoch is one graph of a few steps, replayed on the next samples again and again, one graph of the
+remaining steps, and one of the evaluation. Capturing therefore takes the same time however long the
+epoch is. What is in the graphs is `EpochWork`; here is what lies around them: `advance` draws the
+plan of an epoch, copies it to the device and queues the graphs; `take_records` collects what has
+ended. Two epochs are queued at most, so that the device never waits for the host, and the host
+learns soon what became of them.
 
-Dropout is drawn from (seed, epoch), so a resumed run takes the same steps on a CPU. On CUDA that is not guaranteed:
-graphs that are replayed in parallel share the generator of the device.
+A graph reads and writes the memory that it was captured with, and nothing else. So what changes
+from epoch to epoch is copied to where it was: the plan of the epoch to `plan` and `lr`, the samples
+of one replay to `graph_plan` and `graph_lr`. A graph has no arguments and no result; the numbers to
+be told are in `EpochWork.report`, which is copied to the host behind it.
+
+Dropout is drawn from (seed, epoch), so a resumed run takes the same steps on a CPU. On CUDA that is
+not guaranteed: graphs that are replayed in parallel share the generator of the device.
 """
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +30,16 @@ from levelhead.support.errors import LevelheadError
 
 from ..lab.epoch_plan import EpochPlan, draw_plan
 from ..lab.preprocess import Preprocess, has_kernels
-from ..lab.train import OnBatch, Stage, State, combined_seed, on_host, stages, undecayed
+from ..lab.train import (
+    EpochValues,
+    OnBatch,
+    Stage,
+    State,
+    combined_seed,
+    on_host,
+    stages,
+    undecayed,
+)
 from .batch_marks import BatchMarks
 from .epoch_work import EpochWork, SharedLoss
 from .job import Job
@@ -35,20 +50,32 @@ from .stacked import StackedNets, most_stacked
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
 
 
+class EndedEpoch(NamedTuple):
+    """What became of an epoch of one run."""
+
+    position: int  # of the job among all
+    values: EpochValues  # as of `train.fit`, and `<split>_error`, None where it was not measured
+    state: State | None  # at its end, if it was to be kept
+
+
 @dataclass(frozen=True, eq=False)
 class PendingEpoch:
     """A queued epoch: its values are valid once the event `done` has happened (at once if None)."""
 
-    epoch: int
+    epoch: int  # counted from 0
     lr: float  # of its first step
     report: Tensor  # a copy of `EpochWork.report`
     # Copies of rows, momentum, statistics, and means, at its end, if they were asked for.
     kept: tuple[Tensor, ...]
-    done: Any
+    done: torch.cuda.Event | None
 
 
 class Pack:
-    """Runs in lockstep: the same data, recipe and first epoch, the same number of samples in every epoch."""
+    """Runs in lockstep: the same data, recipe and first epoch, equally many samples in every epoch.
+
+    Methods, seeds and heads may differ. Run r is row r of everything, and `positions[r]` says which
+    of all jobs it is.
+    """
 
     def __init__(
         self,
@@ -70,7 +97,8 @@ class Pack:
             device, precision: where, and in which formats.
             compiled: let a network that is not stacked go through torch.compile.
             stacked: make one network of those that can be stacked.
-            evaluate_early: measure errors from the first epoch on, not only from `Recipe.first_decay_epoch`.
+            evaluate_early: measure errors from the first epoch on, not only from
+                `Recipe.first_decay_epoch`.
             on_batch: told how far an epoch is.
         """
         self.positions = [position for position, _ in members]
@@ -128,17 +156,23 @@ class Pack:
 
     @property
     def all_queued(self) -> bool:
+        """Whether the last epoch is queued or done."""
         return self.epoch == self.stages[0][-1].end
 
     @property
     def finished(self) -> bool:
+        """Whether all epochs are done, and their records taken."""
         return self.all_queued and not self.pending
 
     def advance(self) -> None:
-        """Queue the next epoch, unless two are queued already; with `keep_state`, keep the runs' state at its end."""
+        """Queue the next epoch, unless two are queued already.
+
+        With `keep_state`, the runs' state at its end is copied, too.
+        """
         if self.all_queued or len(self.pending) == 2:
             return
-        # All runs are in the same stage: they share the recipe, and were packed by the ends of their stages.
+        # All runs are in the same stage: they share the recipe, and were packed by the ends of
+        # their stages.
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
         now = [of_run[number] for of_run in self.stages]
         stage = now[0]
@@ -153,8 +187,10 @@ class Pack:
                 self._reset_heads()
             self._load_plan(plan, torch.tensor(lr, dtype=self.nets.rows.dtype))
             # What a captured epoch depends on: its length, its stage, and which losses apply.
-            parts = tuple(sum(progress >= start for start in each.method.stages) for each in now)
-            needed = (length, number, parts)
+            parts = []  # of each run, how many of its method's own stages have begun
+            for stage_of_run in now:
+                parts.append(sum(progress >= start for start in stage_of_run.method.stages))
+            needed = (length, number, tuple(parts))
             if needed != self.captured_for:
                 self.work.begin_stage(now, self._losses(now, progress))
                 self.captured_for = needed
@@ -171,7 +207,12 @@ class Pack:
         self.epoch += 1
 
     def _draw(self, now: list[Stage], progress: float) -> EpochPlan:
-        """Draw the epoch of every run; each tensor of the plan is [R, n, ...]."""
+        """Draw the epoch of every run; each tensor of the plan is [R, n, ...].
+
+        Raises:
+            LevelheadError: if a sampler draws epochs of another length than it did when jobs were
+                packed, which happens where the length is itself drawn at random.
+        """
         plans = []
         for job, stage in zip(self.jobs, now, strict=True):
             plan = draw_plan(
@@ -192,7 +233,10 @@ class Pack:
         return EpochPlan(*(torch.stack(of_runs) for of_runs in by_field))
 
     def _losses(self, now: list[Stage], progress: float) -> list[SharedLoss]:
-        """Return the losses of the runs at this share of the training; neighbors with the same one share it."""
+        """Return the losses of the runs at this share of the training.
+
+        Neighbors with the same one share it: it is then called once for all of them.
+        """
         losses = []
         for loss, same in groupby(stage.method.loss for stage in now):
             losses.append(SharedLoss(loss(self.data.counts, progress), len(list(same))))
@@ -204,8 +248,12 @@ class Pack:
             self.nets.parameter_views[name].copy_(weights)
         self.nets.momentum.zero_()
 
-    def take_records(self) -> list[tuple[int, dict[str, Any], State | None]]:
-        """Return the records of finished epochs, with States that were kept; wait only if no epoch can be queued."""
+    def take_records(self) -> list[EndedEpoch]:
+        """Return what became of finished epochs, run by run; wait only if no epoch can be queued.
+
+        While one more epoch can be queued, the host goes on instead of waiting, so that the device
+        always has the next one.
+        """
         records = []
         names = [f"{name}_error" for name in self.work.eval_splits]
         while self.pending and (len(self.pending) == 2 or self.all_queued or self.stream is None):
@@ -217,7 +265,7 @@ class Pack:
                 errors = [None] * len(names)
                 if ended.epoch >= self.first_evaluated:
                     errors = rest[: len(names)]
-                record = {
+                values: EpochValues = {
                     "epoch": ended.epoch + 1,
                     "lr": ended.lr,
                     "loss": loss,
@@ -228,7 +276,7 @@ class Pack:
                 state = None
                 if ended.kept:
                     state = self._state(run, ended)
-                records.append((self.positions[run], record, state))
+                records.append(EndedEpoch(self.positions[run], values, state))
         return records
 
     def close(self) -> dict[int, State]:
@@ -247,6 +295,7 @@ class Pack:
     def run_steps(self) -> None:
         """Queue all steps of the epoch whose plan is loaded."""
         self.work.seen.zero_()
+        # Whole graphs of STEPS_PER_GRAPH steps: their samples are copied to where the graph reads.
         for at in range(0, self.replayed_length, self.graph_length):
             part, lr = self._slice(at, at + self.graph_length)
             for buffer, values in zip(self.graph_plan.tensors, part.tensors, strict=True):
@@ -270,15 +319,20 @@ class Pack:
             self.work.steps(*self._slice(self.replayed_length, self.length))
         self.work.report_epoch(self.length)
 
-    def _on_stream(self) -> Any:
+    def _on_stream(self) -> AbstractContextManager[object]:
+        """Return a context in which work is queued on the pack's own stream; on a CPU, none."""
         if self.stream is not None:
             return torch.cuda.stream(self.stream)
         return nullcontext()
 
     def _load_plan(self, drawn: EpochPlan, lr: Tensor) -> None:
-        """Copy an epoch's plan to the device, in stream order: the epoch before it still uses the previous plan."""
+        """Copy an epoch's plan to the device.
+
+        In stream order: the epoch before it may still be running, with the plan that is there.
+        """
         if self.captured_for is None or self.plan.indices.shape != drawn.indices.shape:
-            # Of another length: graphs read from the memory of the old plan, and must be captured again.
+            # Of another length: graphs read from the memory of the old plan, and must be captured
+            # again.
             self.captured_for = None
             self.length = drawn.indices.shape[1]
             # Samples of one replay of the step graph, and of all replays.
@@ -294,7 +348,10 @@ class Pack:
             buffer.copy_(source, non_blocking=True)
 
     def _queue_copies(self, lr: float) -> PendingEpoch:
-        """Queue the copies of the report, and of the state to keep, to the host, and an event that follows them."""
+        """Queue copies of report and state to keep to the host, and an event behind them.
+
+        The copies must be queued now: the next epoch writes to the same memory.
+        """
         report = self.work.report
         kept = ()
         if self.keep_state:
@@ -315,7 +372,11 @@ class Pack:
         return State(ended.epoch + 1, 0, others | weights | statistics, momentum, mean=mean)
 
     def _capture(self) -> None:
-        """Make the graphs. On CUDA a few steps are taken first, to compile and to fill caches, and then undone."""
+        """Make the graphs: of some steps, of those that are left, and of the evaluation.
+
+        On CUDA a few steps are taken first and then undone: kernels are compiled, cuDNN tries its
+        algorithms, and constants are copied to the device, none of which a capture allows.
+        """
         part, lr = self._slice(0, min(self.graph_length, self.length))
         self.graph_plan = EpochPlan(*(x.clone() for x in part.tensors))
         self.graph_lr = lr.clone()
@@ -337,7 +398,7 @@ class Pack:
         self.eval_graph = self._graph(self.work.evaluate)
 
     def _graph(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return what does the work again and again: a captured graph on CUDA, the work itself on a CPU."""
+        """Return what repeats the work: on CUDA a captured graph, on a CPU the work itself."""
         if self.stream is None:
             return work
         graph = torch.cuda.CUDAGraph()
@@ -363,16 +424,24 @@ def _nets_of(
     compiled: bool,
     stacked: bool,
 ) -> NetRows:
-    """Return the parameters of so many networks like the first: stacked where they can be, else one by itself."""
+    """Return the parameters of so many networks like the first.
+
+    Stacked where they can be, else one by itself: `fit_many` makes packs of one of those.
+    """
     kernels = has_kernels(device, find_precision(precision).storage)
     if stacked and most_stacked(first.net, runs, precision, kernels=kernels) == runs:
         return StackedNets(first.net, runs, device, precision, kernels=kernels)
-    batch = first.recipe.batch if compiled else None
+    batch = None
+    if compiled:
+        batch = first.recipe.batch
     return SingleNet(first.net, device, precision, compiled_batch=batch)
 
 
 def _stacked_heads(jobs: list[Job]) -> dict[str, Tensor]:
-    """Return copies of the heads' parameters, {name: [R, ...]}: a second stage begins with them again."""
+    """Return copies of the heads' parameters, {name: [R, ...]}.
+
+    A second stage begins with them again.
+    """
     names = [name for name, _ in jobs[0].net.head.named_parameters()]
     heads = {}
     for name in names:
