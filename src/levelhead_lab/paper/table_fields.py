@@ -125,7 +125,8 @@ class RecipeReadings(RowsOfMethods):
     """Other readings of a recipe that is only described."""
 
     titles: dict[str, str]  # in words, what each recipe changes
-    again: str  # what became of it elsewhere
+    weights_only: list[str]  # recipes that change class weights and nothing else
+    again: list[str]  # what became of it elsewhere
 
 
 class BestKnown(TypedDict):
