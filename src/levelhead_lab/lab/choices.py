@@ -34,7 +34,6 @@ RECIPES = (
     "cao2019-64-warm",
     "cao2019-64-decay",
     "cao2019-64-class",
-    "cao2019-64-init",
     "cui2019",
     "cui2019-sigmoid",
     "images",

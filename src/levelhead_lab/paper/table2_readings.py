@@ -19,40 +19,70 @@ AS_DESCRIBED = "cao2019-64"
 
 def table2_readings_table(records: Sequence[Record]) -> str:
     """Return the table: a row for each reading of the recipe, a column for each method."""
-    methods = tables()["table2-readings"]["rows"]
     rows = []
     for title, column in _columns().items():
-        cells = [cell(records, column, method).text for method in methods]
+        cells = [cell(records, _trained(column, method), method).text for method in _methods()]
         if any(cells):
             rows.append((title, cells))
-    published = [f"*{_published(method):.2f}*" for method in methods]
+    published = [f"*{_published(method):.2f}*" for method in _methods()]
     rows.append(("*published*", published))
-    return markdown_table(["", *(METHODS[method].title for method in methods)], rows)
+    return markdown_table(["", *(METHODS[method].title for method in _methods())], rows)
 
 
 def table2_readings_text(records: Sequence[Record]) -> str:
-    """Say of each reading how far its networks are from the published numbers."""
-    lines = []
-    whole = []  # of each reading with all its networks, whether each is within a point
-    for title, column in _columns().items():
-        points = {}
-        for method in tables()["table2-readings"]["rows"]:
-            errors = cell(records, column, method).errors
-            if errors:
-                points[METHODS[method].title] = errors[0] - _published(method)
-        if len(points) == len(tables()["table2-readings"]["rows"]):
-            whole.append(all(abs(off) <= 1 for off in points.values()))
-        if points:
-            parts = [f"{name} {off:+.1f}" for name, off in points.items()]
-            lines.append(f"- {title[0].upper()}{title[1:]}: {in_a_row(parts)} points.")
-    if not lines:
+    """Say how far the networks of each reading are from the published numbers, and which come near.
+
+    A reading explains the table if one recipe gives all of its rows. So the last lines say which
+    rows come within a point of the published number under some reading, and whether all do under
+    one.
+    """
+    distances = {title: _distances(records, column) for title, column in _columns().items()}
+    distances = {title: points for title, points in distances.items() if points}
+    if not distances:
         return NO_NETWORK
-    if whole:
-        lines.append(
-            f"- All three networks are within a point in {sum(whole)} of the {len(whole)} readings that "
-            "have them all."
-        )
-    return "\n".join([*lines, f"- {tables()['table2-readings']['again']}"])
+    lines = []
+    for title, points in distances.items():
+        parts = [f"{METHODS[method].title} {off:+.1f}" for method, off in points.items()]
+        lines.append(f"- {title[0].upper()}{title[1:]}: {in_a_row(parts)} points.")
+    for method in _methods():
+        near = [title for title, points in distances.items() if abs(points.get(method, 9)) <= 1]
+        lines.append(f"- {METHODS[method].title} is within a point in {_listed(near)}.")
+    whole = [points for points in distances.values() if len(points) == len(_methods())]
+    near = [points for points in whole if all(abs(off) <= 1 for off in points.values())]
+    lines.append(
+        f"- All three networks are within a point in {len(near)} of the {len(whole)} readings that "
+        "have them all."
+    )
+    return "\n".join([*lines, *(f"- {told}" for told in tables()["table2-readings"]["again"])])
+
+
+def _listed(titles: Sequence[str]) -> str:
+    """Return the readings in which a row comes near, or that there is none."""
+    if not titles:
+        return "no reading"
+    return "; ".join(f"*{title}*" for title in titles)
+
+
+def _distances(records: Sequence[Record], column: str) -> dict[str, float]:
+    """Return {method: points from the published error} of the networks that have a record."""
+    points = {}
+    for method in _methods():
+        errors = cell(records, _trained(column, method), method).errors
+        if errors:
+            points[method] = errors[0] - _published(method)
+    return points
+
+
+def _trained(column: str, method: str) -> str:
+    """Return the column in whose records the network is that a reading has for a method."""
+    recipe, _, rest = column.partition("/")
+    if method == "baseline" and recipe in tables()["table2-readings"]["weights_only"]:
+        return f"{AS_DESCRIBED}/{rest}"
+    return column
+
+
+def _methods() -> list[str]:
+    return tables()["table2-readings"]["rows"]
 
 
 def _columns() -> dict[str, str]:
