@@ -203,6 +203,37 @@ def test_every_fit_meets_the_floors_on_the_samples_it_is_made_on(rule):
         assert recalls[2] >= floors[2]
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("size", [1.0, 100.0])
+def test_the_samples_that_a_floor_hangs_on_are_right_in_float32_too(seed, size):
+    scores, labels = low_class(300, seed)
+    narrow = (size * scores).astype(np.float32)
+    tuned = lh.tune(narrow, labels, COUNTS, metric=lh.Goal(floors={1: 0.8, 4: 0.7}))
+    for floor in tuned.floors:
+        of_class = labels == floor.index
+        right = (tuned.apply(narrow[of_class]).argmax(axis=1) == floor.index).sum()
+        said = holds_with(right, of_class.sum(), floor.least)
+        assert floor.probability == pytest.approx(float(said))
+
+
+@pytest.mark.parametrize("mask", [-np.inf, -1e9])
+def test_masked_scores_do_not_set_how_far_a_class_is_raised(mask):
+    scores, labels = low_class()
+    masked = scores.copy()
+    masked[labels == 0, 2] = mask  # of samples that are not of that class
+    tuned = lh.tune(masked, labels, COUNTS, metric=lh.Goal(floors={1: 0.8, 4: 0.8}))
+    assert np.abs(tuned.adjustment.offset).max() < 20
+    recall = recall_score(labels, tuned.apply(masked).argmax(axis=1), average=None)
+    assert (recall[[1, 4]] >= 0.8).all()
+
+
+def test_a_class_that_is_masked_in_its_own_samples_cannot_have_a_floor():
+    scores, labels = low_class()
+    scores[np.flatnonzero(labels == 4)[:5], 4] = -np.inf
+    with pytest.raises(lh.LevelheadError, match=r"no offsets meet a recall of 90.0% in class 4"):
+        lh.tune(scores, labels, COUNTS, metric=lh.Goal(floors={4: 0.9}))
+
+
 def test_floors_are_told_with_their_probability_and_kept_in_a_file(tmp_path):
     scores, labels = low_class()
     goal = lh.Goal(floors={"cat": 0.8})

@@ -28,7 +28,9 @@ import numpy as np
 from .class_names import title as class_title
 
 _SWEEPS = (30, 30, 300, 1000)  # steps of each kind, in turns
-_ABOVE = 1e-7  # of the unit of the scores: how far above its rival a score is lifted
+_ABOVE = (
+    2.0**-18
+)  # of the size of the scores: how far above its rival one is lifted, 64 roundings of float32
 _MOST_CONFLICTING = 12  # classes of which a least conflict is looked for
 
 
@@ -108,8 +110,6 @@ def meet_floors(
     labels: np.ndarray,
     need: np.ndarray,
     start: np.ndarray,
-    *,
-    unit: float = 1.0,
 ) -> FloorsFit:
     """Raise offsets as little as possible until enough samples of each class are right.
 
@@ -118,7 +118,6 @@ def meet_floors(
         labels: [N].
         need: [K], how many samples must be right; 0 without a floor.
         start: [K], the offsets to begin with.
-        unit: the size of a difference of scores that matters, such as the temperature.
 
     Returns:
         The offsets; or `start`, not met, with a group of classes that conflict where that was proven.
@@ -128,10 +127,11 @@ def meet_floors(
     >>> fit.met, fit.offset.round(3)
     (True, array([0. , 0.5]))
     """
-    # How far above its rival a score is lifted: by no less than its rounding.
-    # Masked scores, -inf, are left out of it.
-    largest = np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0)
-    asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * float(largest)))
+    # The sample that a floor hangs on is right by as much as a score is lifted above its rival. That
+    # must not be lost where scores are rounded to float32. Only the best scores count for it, of which
+    # none is masked.
+    size = float(np.abs((scores + start[:, None]).max(axis=0)).max(initial=0.0))
+    asked = _Asked(scores, labels, need, max(_ABOVE * size, 1e-12))
     # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may
     # be long. Both go on from where they were.
     up = start.astype(np.float64)

@@ -195,6 +195,8 @@ def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
     """
     # On the host and in float64: what is decided here are single samples.
     logits = to_numpy(samples.scores).astype(np.float64)
+    # A masked score is the lowest number here (`lower_masked`); no offset is to reach it.
+    logits[logits <= np.finfo(np.float32).min] = -np.inf
     whole = _meet(logits, samples.labels, goal, fits.whole)
     if whole is None:
         raise unmet_floors(_by_class(logits, fits.whole), samples.labels, goal)
