@@ -1,6 +1,8 @@
 """What the callbacks of all trainers share of adjusting: tuned on the evaluation, applied when training ends.
 
-A trainer's own callback, of Lightning or transformers, calls in this order:
+`BaseAdjustCallback` knows torch modules and loaders, and no trainer. The callbacks of Lightning and transformers
+inherit from it and from their trainer's class, and say at which of the trainer's events each step is due; Keras, which
+has no torch module to speak of, has a callback of its own that does the same. A trainer's callback calls in this order:
 
 1. `_restore`, before a training: the head of an earlier adjustment becomes what it was.
 2. `_check`, before the first step: what does not fit the model is an error now, and not hours later.
@@ -47,7 +49,13 @@ Loader = Iterable[Batch]
 
 
 class BaseAdjustCallback:
-    """An adjustment at the end of a training, undone before the next one starts."""
+    """An adjustment at the end of a training, undone before the next one starts.
+
+    It is undone because a second `fit` of the same model would train on from the adjusted head, and then be adjusted
+    again: twice as much as was asked for. Arguments are described where users meet them, in
+    `hosts.lightning.AdjustCallback`. What only the shape of a head or the data can tell is checked by `_check`, as the
+    model is not known when a callback is made; names of rules and metrics are looked up at once.
+    """
 
     adjusted: Adjusted | None = None  # what was done to the head; None while it is trained
     tuned: Tuned | None = None  # what was tuned on the evaluation
@@ -102,6 +110,7 @@ class BaseAdjustCallback:
         if self._tunes and no_evaluation is not None:
             reason = f"tuning on the evaluation needs one: {no_evaluation}"
             raise LevelheadError(reason, parameter="by")
+        # What an earlier training needed says nothing of this one.
         self._features = None
         self._needs_features = False
         # A lazy layer makes its weight in the first step: only then can the head be found.
@@ -118,7 +127,10 @@ class BaseAdjustCallback:
     def _count(self, model: nn.Module, training: object) -> None:
         """Check the head, and know the counts: as given, or from the labels trained on.
 
-        Where these cannot be read, there are none, and `tune` takes those of the evaluation.
+        Where these cannot be read (a stream, samples drawn by weight), there are none, and `tune` takes those of the
+        evaluation: a callback that needs no argument must not fail for a loader it does not understand.
+
+        Sets `_likely`, by which the head is told from other layers, and `_counts` [K], or None.
         """
         counts = self._given_counts
         if counts is None:
@@ -130,12 +142,14 @@ class BaseAdjustCallback:
         if counts is not None and hasattr(counts, "__len__"):
             size = len(counts)
         self._likely = TorchModel(model).likely_classes(size)
+        # Two classes may share one logit, and then the head has a single row.
         classes = max(2, len(next(iter(self._layers(model).values())).weight))
         if counts is None:
             self._counts = None
             return
+        # Counting labels ends at the largest that occurs; `resolve` names a class without samples.
         if self._given_counts is None and len(counts) < classes:
-            counts = np.pad(counts, (0, classes - len(counts)))  # the last have no sample
+            counts = np.pad(counts, (0, classes - len(counts)))
         self._counts = resolve(counts, classes, names=_names(model, classes))
 
     def _choose(
@@ -182,7 +196,15 @@ class BaseAdjustCallback:
         gather: Gather | None,
         gather_all: Gather | None,
     ) -> Tuned:
-        """Tune on the evaluation. A head without a bias takes offsets into its weights, else it is scaled."""
+        """Tune on the evaluation. A head without a bias takes offsets into its weights, else it is scaled.
+
+        Args:
+            model, loader, gather, gather_all: as in `_choose`.
+
+        Raises:
+            LevelheadError: a rule was asked for that this head cannot take. Without one, the evaluation is run a
+                second time, now without features, and scales are tuned instead, after a warning.
+        """
         layers = self._layers(model)
         rule = self._rule_for(model, layers)
         head = next(iter(layers.values()))
@@ -210,7 +232,12 @@ class BaseAdjustCallback:
         *,
         features: bool,
     ) -> None:
-        """Collect logits and labels of the evaluation from all processes; with `features`, what the head takes, too."""
+        """Collect logits and labels of the evaluation from all processes; with `features`, what the head takes, too.
+
+        Trainers differ in when processes meet: the Hugging Face Trainer deals out each batch, so a batch is gathered
+        as it comes (`gather`); Lightning deals out the data set, so all of it is put in order at the end
+        (`gather_all`). Sets `_samples`, the pair of logits [N, K] and labels [N], and `_features` [N, d] or None.
+        """
         held_out = collect(
             model,
             loader,
@@ -229,7 +256,7 @@ class BaseAdjustCallback:
         self._samples = logits, labels
 
     def _tune_by(self, rule: Rule, model: nn.Module) -> Tuned:
-        """Tune a rule on what was collected."""
+        """Tune a rule on what was collected, with the class names of the model's config, if it has one."""
         logits, labels = self._samples
         return tune(
             logits,
@@ -242,7 +269,11 @@ class BaseAdjustCallback:
         )
 
     def _rule_for(self, model: nn.Module, layers: Mapping[str, Editable]) -> Rule:
-        """Return the rule asked for, or else offsets; scales where several layers feed one output."""
+        """Return the rule asked for, or else offsets; scales where several layers feed one output.
+
+        Of several layers, each would add the offset, and what arrives depends on how their outputs are joined. A rule
+        that goes by the norms of the head (tau) gets them here: `tune` sees logits alone.
+        """
         path, head = next(iter(layers.items()))
         if self._rule is None:
             return default_rule(takes_bias=len(layers) == 1)
@@ -255,7 +286,12 @@ class BaseAdjustCallback:
         return dict(TorchModel(model).find(layer=self.layer, classes=self._likely))
 
     def _apply(self, model: nn.Module) -> Outcome | None:
-        """Adjust the head, unless it was tuned on the evaluation and no gain was seen there."""
+        """Adjust the head, unless it was tuned on the evaluation and no gain was seen there.
+
+        Returns:
+            What was done, for people and trackers; None where there is nothing to tell: the choice was made before,
+            or tuning failed, of which a warning has told.
+        """
         if self.by is not None:
             self._apply_given(model, self.by)
             return None
@@ -292,13 +328,17 @@ class BaseAdjustCallback:
         self._written = _parameters_written(model, self.adjusted.layers)
 
     def _finish(self, outcome: Outcome) -> None:
-        """Say what was done, and write the page where one was asked for."""
+        """Say what was done on stderr, and write the page where one was asked for; in one process of several."""
         print(outcome.text, file=sys.stderr)
         if self._page is not None:
             outcome.write_page(Path(self._page))
 
     def _restore(self) -> None:
-        """Restore the head, unless it was written to since: weights from a checkpoint stay."""
+        """Restore the head, unless it was written to since: weights from a checkpoint stay.
+
+        torch counts the changes in place of every tensor (`_version`). Comparing that is free, where comparing values
+        would read a head from a GPU.
+        """
         unchanged = all(parameter._version == version for parameter, version in self._written)
         if self.adjusted is not None and unchanged:
             self.adjusted.restore()
@@ -319,11 +359,14 @@ def _parameters_written(
 
 
 def _names(model: nn.Module, classes: int) -> list[str] | None:
+    """Return the class names in a model's config (`id2label` of transformers); None if there are none."""
     return names_in_config(getattr(unwrap(model), "config", None), classes)
 
 
 def one_loader(loaders: Loader | Mapping[str, Loader] | Sequence[Loader] | None) -> Loader:
     """Return the loader of the evaluation; raise if there is none, or if there are several.
+
+    Of several, nobody could say which of them the head is to be leveled for: the user is told how to do it by hand.
 
     Args:
         loaders: as a trainer has them: one, a list, {name: loader}, or None.

@@ -3,6 +3,10 @@
 `fit` checks X and y, finds out which metadata are for whom, and leaves the rest to the subclass, whose `_fit` sets
 `estimator_`, the classifier inside, and `tuned_`, what is done to its scores. Predictions then take three steps:
 `class_scores` of the classifier inside, `Tuned.apply`, and the largest.
+
+All of this is what `sklearn.utils.estimator_checks` asks of a meta-estimator, so the imports that begin with an
+underscore are scikit-learn's own ways to do it: its meta-estimators use them, too. Labels stay as the user has them
+(texts, numbers, in any order) outside; inside, a class is its position in `classes_`.
 """
 
 from abc import abstractmethod
@@ -55,7 +59,11 @@ RESPONSES: dict[Kind, str] = {
 
 
 class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier around another. A subclass has `_fit`, which sets `estimator_` and `tuned_`."""
+    """A classifier around another. A subclass has `_fit`, which sets `estimator_` and `tuned_`.
+
+    The constructor of a subclass only stores its parameters, as scikit-learn asks; they are checked in `fit`, by
+    `_parameter_constraints`. What `fit` learns ends in an underscore.
+    """
 
     estimator: Classifier  # as it was given
     counts: Counts | None  # as they were given
@@ -73,7 +81,10 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     # Here and not in `__init__`, whose signature is what scikit-learn's `clone` and `get_params` read.
     def __new__(cls, *args: object, **parameters: object):
-        """Say that a metric, which `levelhead.tune` calls `metric`, is `scoring` here."""
+        """Say that a metric, which `levelhead.tune` calls `metric`, is `scoring` here.
+
+        Else Python would name an unexpected keyword argument, and not the one that is meant.
+        """
         if "metric" in parameters:
             reason = "scikit-learn calls it scoring, and so does AdjustedClassifierCV"
             example = f"AdjustedClassifierCV(model, scoring={parameters['metric']!r})"
@@ -90,6 +101,10 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             y: [N], labels. Where they are counted, each counts as its sample weight.
             **params: `sample_weight` [N] for the `fit` of the classifier; other metadata by
                 scikit-learn's routing.
+
+        Raises:
+            LevelheadError: several labels per sample, a continuous y, weights that leave a class
+                without any, a rule that cannot act on this classifier's scores.
         """
         X, targets = indexable(X, y)
         target_type = type_of_target(targets, input_name="y", raise_unknown=True)
@@ -98,6 +113,7 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             raise LevelheadError(reason, parameter="y")
         labels = column_or_1d(targets, warn=True)
         self._fit(X, labels, self._routed(X, labels, params))
+        # As scikit-learn's meta-estimators do; a classifier of texts has neither.
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -118,6 +134,7 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             weights = _check_sample_weight(weights, X)
             _check_classes_have_weight(labels, weights)
             params = {**params, "sample_weight": weights}
+        # Without routing, `process_routing` would refuse weights that the classifier can take.
         takes_weights = has_fit_parameter(self.estimator, "sample_weight")
         if not _routing_enabled() and set(params) == {"sample_weight"} and takes_weights:
             fit_params = params if weights is not None else {}
@@ -158,15 +175,20 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return log_softmax(scores / (self.tuned_.temperature or 1.0))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata given to `fit` goes: to the classifier's `fit`."""
+        """Return where metadata given to `fit` goes: to the classifier's `fit`.
+
+        scikit-learn calls it where `set_config(enable_metadata_routing=True)` is set.
+        """
         mapping = MethodMapping().add(callee="fit", caller="fit")
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=mapping)
 
     def _adjusted_scores(self, X: Inputs) -> np.ndarray:
+        """Return the adjusted scores [N, K] of all predictions; raise NotFittedError before `fit`."""
         check_is_fitted(self, "tuned_")
         return np.asarray(self.tuned_.apply(class_scores(self.estimator_, X, self._kind)))
 
     def __sklearn_tags__(self):
+        """Return what scikit-learn's checks may ask of it: as much as of the classifier inside."""
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.input_tags = inner.input_tags
@@ -185,14 +207,28 @@ def _check_classes_have_weight(labels: np.ndarray, weights: np.ndarray) -> None:
 
 
 def kind_of_scores(estimator: Classifier) -> Kind:
-    """Return what is taken of a classifier: its `decision_function`, or else probabilities."""
+    """Return what is taken of a classifier: its `decision_function`, or else probabilities.
+
+    Decision values are not rounded to 0 and 1 as probabilities are, and of a linear classifier they are logits.
+    """
     if hasattr(estimator, "decision_function"):
         return "logits"
     return "probabilities"
 
 
 def class_scores(estimator: Classifier, X: Inputs, kind: Kind) -> np.ndarray:
-    """Return scores [N, K] of a kind; of two classes with one decision value z, (-z/2, z/2)."""
+    """Return scores [N, K] of a kind; of two classes with one decision value z, (-z/2, z/2).
+
+    Halves, and not (0, z), so that the two classes are treated alike; their difference is z either way.
+
+    Args:
+        estimator: a fitted classifier.
+        X: [N, d], as it takes it.
+        kind: which of its methods to call.
+
+    Raises:
+        LevelheadError: it scores pairs of classes, [N, K (K - 1) / 2], of which no class has one of its own.
+    """
     method = RESPONSES[kind]
     scores = np.asarray(getattr(estimator, method)(X), dtype=np.float64)
     if scores.ndim == 1:
@@ -210,7 +246,14 @@ def class_scores(estimator: Classifier, X: Inputs, kind: Kind) -> np.ndarray:
 
 
 def check_rule(estimator: Classifier, rule: Rule, kind: Kind, parameter: str) -> None:
-    """Raise LevelheadError if a rule cannot act on the scores of a fitted classifier."""
+    """Raise LevelheadError if a rule cannot act on the scores of a fitted classifier.
+
+    Args:
+        estimator: fitted, so that its classes are known.
+        rule: that is to act on its scores.
+        kind: of the scores.
+        parameter: by which the user gave the rule, for the message.
+    """
     name = type(innermost(estimator)).__name__
     if kind == "logits" and len(estimator.classes_) == 2 and rule.multiplies and not rule.adds:
         reason = f"{name} has two classes, whose scores are opposite"
@@ -220,7 +263,7 @@ def check_rule(estimator: Classifier, rule: Rule, kind: Kind, parameter: str) ->
 
 
 def is_frozen(estimator: Classifier) -> bool:
-    """Return whether `fit` leaves a classifier as it is: it, or the last step, is frozen."""
+    """Return whether `fit` leaves a classifier as it is: it, or the last step of its pipeline, is frozen."""
     if hasattr(estimator, "steps"):
         return is_frozen(estimator.steps[-1][1])
     return isinstance(estimator, FrozenEstimator)
@@ -229,7 +272,14 @@ def is_frozen(estimator: Classifier) -> bool:
 def fit_on(
     model: Classifier, X: Inputs, y: np.ndarray, rows: np.ndarray | None, params: FitParams
 ) -> Classifier:
-    """Fit on some rows, or on all if None; parameters with a value per sample are cut alike."""
+    """Fit on some rows, or on all if None; parameters with a value per sample are cut alike.
+
+    Args:
+        model: a clone, which is fitted in place and returned.
+        X, y: all samples.
+        rows: positions of those to fit on.
+        params: what `fit` takes besides, such as `sample_weight` [N].
+    """
     if rows is None:
         return model.fit(X, y, **params)
     params_of_rows = _check_method_params(X, params, indices=rows)

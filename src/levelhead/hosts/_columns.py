@@ -3,6 +3,9 @@
 `core.chunks.tune_mapped` asks an engine (Ray, Dask, Spark) to run some work on every chunk and to yield the results.
 The engine's task gets a batch of its table, `ScoreTable.read` makes a chunk of it, and the result, which is small,
 comes back: as it is (`apply`), or as bytes where the engine only moves tables (`send` there, `receive` here).
+
+Everything here is pickled and sent to workers, so it holds names and no data. Errors of the user's data come back as
+errors of ours, whatever the engine wraps its own in.
 """
 
 import pickle
@@ -47,7 +50,12 @@ class ScoreTable:
         return [*scores, self.labels]
 
     def check(self, known: Iterable[str]) -> list[str]:
-        """Return the names of all columns that are needed; raise LevelheadError if one is missing."""
+        """Return the names of all columns that are needed; raise LevelheadError if one is missing.
+
+        Args:
+            known: the names of the table's columns. They are checked before any work is sent, and again in each
+                batch, as not every table knows its columns beforehand.
+        """
         known = list(known)
         for column in self.columns:
             if column not in known:
@@ -56,7 +64,11 @@ class ScoreTable:
         return self.columns
 
     def read(self, batch: TableBatch) -> Chunk:
-        """Return logits [n, K] and labels [n] of a mapping of columns, or of a data frame."""
+        """Return logits [n, K] and labels [n] of a mapping of columns, or of a data frame.
+
+        Raises:
+            LevelheadError: a column is missing, or rows differ in how many numbers they have.
+        """
         self.check(batch)
         labels = np.asarray(batch[self.labels])
         if not isinstance(self.logits, str):
@@ -74,7 +86,10 @@ class ScoreTable:
         return logits, labels
 
     def apply(self, work: Work, batch: TableBatch) -> ChunkResult | None:
-        """Return what work gives of the chunk in a batch; None for one without rows."""
+        """Return what work gives of the chunk in a batch; None for one without rows.
+
+        Engines make empty partitions, by filters for instance, and no work could say how many classes those have.
+        """
         logits, labels = self.read(batch)
         if len(labels):
             return work((logits, labels))

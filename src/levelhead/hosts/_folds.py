@@ -61,6 +61,8 @@ def score_fold(
 ) -> ScoredFold:
     """Score held-out rows; without `fit_params`, by an estimator that is trained already.
 
+    A function and no method, as joblib sends it to other processes with its arguments.
+
     Args:
         estimator: the classifier, which is cloned and fitted on the rows to train on.
         X, y: all samples, with labels as they are.
@@ -78,7 +80,8 @@ def score_fold(
         labels = encode_labels(y, classes)
         counts = counts_of_rows(model, labels, trained_on, classes, fit_params or {})
     scores = class_scores(model, _safe_indexing(X, held_out), kind)
-    # A class that none of the rows trained on has is never predicted.
+    # A class that none of the rows trained on has is never predicted: its column is the lowest score there is, so
+    # that all folds have the same columns.
     if len(model.classes_) < len(classes):
         lowest = -np.inf
         if kind == "probabilities":

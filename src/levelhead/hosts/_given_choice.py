@@ -42,7 +42,8 @@ def check_given(
     try:
         check_adjust(model, choice, counts, layer=layer)
     except LevelheadError as error:
-        # `adjust_` would take features here, which a callback can only collect when training has ended.
+        # `adjust_` would take features here. Those of the head before training say nothing of it after, so that a
+        # callback can only collect them when training has ended, and only on an evaluation.
         if error.advice is None or error.advice.parameter != "features":
             raise
         if no_evaluation is None:

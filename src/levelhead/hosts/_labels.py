@@ -30,6 +30,8 @@ def encode_labels(
 ) -> Positions:
     """Return labels [N] as positions in `classes`.
 
+    A loop over Python's values, and no `searchsorted`: labels may be of mixed types, or texts in an array of objects.
+
     Args:
         labels: [N], each one of the classes.
         classes: [K], the labels in the order of the scores.
@@ -48,12 +50,17 @@ def encode_labels(
 
 
 def names_of(classes: ClassLabels) -> list[str]:
-    """Return the names by which `levelhead.tune` knows the classes."""
+    """Return the names by which `levelhead.tune` knows the classes: texts, [K], in the order of the scores."""
     return [str(label) for label in np.asarray(classes).tolist()]
 
 
 def by_name(values: _Values, classes: ClassLabels, parameter: str) -> _Values | dict[str, float]:
     """Return {label: value} as {name: value}, after checking each label; anything else as it is.
+
+    Args:
+        values: of some classes, by label; or [K], or a number for all classes, which need no names.
+        classes: [K], the labels in order.
+        parameter: what the values are, for a message.
 
     >>> by_name({20: 0.9}, [3, 20], "floors")
     {'20': 0.9}

@@ -1,7 +1,7 @@
 """How many samples of each class a classifier's loss saw: times the weights of classes and samples.
 
 What offsets are held near is the mix of classes that the loss saw, and ``class_weight="balanced"`` makes that even,
-whatever `y` counts.
+whatever `y` counts. Going by `y` alone would level such a classifier a second time.
 """
 
 import numpy as np
@@ -48,7 +48,10 @@ def weights_of_classes(model: Classifier, sizes: np.ndarray, classes: np.ndarray
 
     Each library has a parameter of its own for it: scikit-learn and LightGBM `class_weight`,
     CatBoost `auto_class_weights`, and for two classes LightGBM `is_unbalance`, XGBoost and others
-    `scale_pos_weight`.
+    `scale_pos_weight`. They are asked by name, so that none of these libraries is imported. A classifier that has
+    none of them weighs all classes the same.
+
+    "balanced" is ``N / (K n_k)``, as scikit-learn defines it.
     """
     class_weight = getattr(model, "class_weight", None)
     by_size = getattr(model, "auto_class_weights", None)

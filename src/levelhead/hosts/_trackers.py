@@ -2,6 +2,9 @@
 
 `outcome_of` puts these together. Lightning's loggers take them themselves; for the Hugging Face Trainer, which only
 logs what it measures, `Trackers` finds the runs that are active and sends them there.
+
+No tracker is imported here: one that was never imported by the user has no run, and `sys.modules` tells. Numbers are
+named levelhead/NAME, so that they stand together on a dashboard and collide with none of the trainer's.
 """
 
 import os
@@ -33,9 +36,11 @@ class Outcome:
     """What the adjustment did, for people and trackers.
 
     Args:
-        numbers: such as the gain, the metric and the accuracy before and after.
+        numbers: by name, all with the prefix levelhead/: `applied` (0 or 1), the `strength` of a rule that has one,
+            and with evidence `gain`, `gain_low`, `gain_high`, the metric and the accuracy, each also `_as_trained`.
         text: the same in a line.
-        write_page: writes the page to the .html file it is called with.
+        write_page: writes the page to the .html file it is called with. It is made only where somebody wants it: its
+            charts take longer than all else here.
     """
 
     numbers: dict[str, float]
@@ -43,7 +48,7 @@ class Outcome:
     write_page: Callable[[Path], object]
 
     def page(self) -> str:
-        """Return the page as HTML."""
+        """Return the page as HTML, for trackers that take a text and not a file."""
         with TemporaryDirectory() as folder:
             path = Path(folder, PAGE)
             self.write_page(path)
@@ -127,7 +132,13 @@ class Trackers:
             self._wandb_run = cast(TrackedRun, run_of_wandb)
 
     def send(self, outcome: Outcome, step: int = 0, tensorboard: Path | None = None) -> None:
-        """Send numbers and page to every tracker that was found, and to TensorBoard in its folder."""
+        """Send numbers and page to every tracker that was found, and to TensorBoard in its folder.
+
+        Args:
+            outcome: what to send.
+            step: of the training, at which the numbers stand on a chart.
+            tensorboard: the folder of the run's events; None if TensorBoard is not used. It takes no page.
+        """
         self.find()
         if tensorboard is not None:
             from torch.utils.tensorboard.writer import SummaryWriter
@@ -136,6 +147,7 @@ class Trackers:
                 for name, value in outcome.numbers.items():
                     writer.add_scalar(name, value, step)
                 writer.add_text("levelhead", outcome.text, step)
+        # By the run's id, as it may have ended: the fluent functions of MLflow would begin another.
         if self._mlflow_run is not None:
             client = sys.modules["mlflow"].MlflowClient()
             for name, value in outcome.numbers.items():
@@ -149,7 +161,8 @@ class Trackers:
 def tensorboard_folder(output: str | Path) -> Path | None:
     """Return the folder in a training's output that the Hugging Face Trainer's TensorBoard writes to.
 
-    None if there is none.
+    The Trainer keeps its writer to itself. Its events are in runs/DATE_HOST, or where an environment variable says;
+    of several runs, the newest is ours. None if there is none.
     """
     named = os.environ.get("TENSORBOARD_LOGGING_DIR")
     if named:

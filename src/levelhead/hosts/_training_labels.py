@@ -2,6 +2,10 @@
 
 Labels are read without loading inputs where the data set keeps them apart: a column of Hugging Face's datasets, the
 last tensor of torch's TensorDataset, `targets` of torchvision's. Else every item is loaded once.
+
+`count_training_labels` takes a loader, refuses one that draws by weight, and asks `labels_of` for the labels of its
+data set. That looks inside subsets and concatenations, tries `_labels_at_once`, and only then goes through the items.
+Whatever cannot be told for certain is an error that asks for counts: a wrong count would bend the head.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +30,10 @@ def count_training_labels(loader: object, classes: int | None = None) -> np.ndar
 
     Of tokens and pixels, these; positions with -100 are left out.
 
+    Args:
+        loader: a DataLoader, or anything with a `dataset`.
+        classes: K; if None, as many as the largest label says.
+
     Raises:
         LevelheadError: if samples are drawn by weight, or the labels cannot be read ahead.
     """
@@ -42,6 +50,9 @@ def labels_of(dataset: Dataset) -> np.ndarray:
     """Return all labels of a data set, or of a list of items, [N].
 
     Of tokens and pixels they come one after the other.
+
+    Raises:
+        LevelheadError: a stream, whose items cannot be read ahead; or items of no known form.
     """
     inner = getattr(dataset, "dataset", None)
     indices = getattr(dataset, "indices", None)
@@ -71,7 +82,7 @@ def _labels_at_once(dataset: Dataset) -> ArrayLike | None:
     tensors = getattr(dataset, "tensors", None)
     if tensors is not None:
         return tensors[-1]
-    # What is kept is then not what a sample's label becomes.
+    # A transform of labels: what is kept is then not what a sample's label becomes.
     if getattr(dataset, "target_transform", None) is not None:
         return None
     for name in LABEL_KEYS:
@@ -97,7 +108,11 @@ def _label_of(item: object) -> ArrayLike:
 
 
 def _flat(labels: ArrayLike | list[ArrayLike]) -> np.ndarray:
-    """Return labels [N], or those of positions one after the other; raise if a sample has several."""
+    """Return labels [N], or those of positions one after the other; raise if a sample has several.
+
+    Args:
+        labels: [N]; or of tokens or pixels a list of arrays, which may differ in length.
+    """
     parts = [labels]
     if isinstance(labels, list) and labels and np.ndim(labels[0]):
         parts = labels
@@ -115,7 +130,10 @@ def _has_fractions(array: np.ndarray) -> bool:
 
 
 def _are_rows_of_labels(arrays: Sequence[np.ndarray]) -> bool:
-    """Return whether the label of each sample is a row of zeros and ones."""
+    """Return whether the label of each sample is a row of zeros and ones.
+
+    Rows of tokens could be that, too, but not all of them with exactly the two labels 0 and 1 and of one length.
+    """
     if len(arrays) < 2 or arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:
         return False
     return all(set(array.tolist()) == {0, 1} for array in arrays)

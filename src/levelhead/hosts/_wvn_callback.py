@@ -1,4 +1,10 @@
-"""What the callbacks of all trainers share of WVN: the optimizer that trains the head, and a hook on it."""
+"""What the callbacks of all trainers share of WVN: the optimizer that trains the head, and a hook on it.
+
+`WVN` needs the head and the optimizer that steps it. A trainer makes the second, or several of them, after its
+callbacks, and may load weights from a checkpoint before it starts. So `_attach` is called when training starts, finds
+the head and the one optimizer that has its weight, and puts a `WVN` on that; from then on no callback is involved, and
+gradient accumulation, mixed precision and skipped steps are the optimizer's affair. `on_train_end` takes it off again.
+"""
 
 from collections.abc import Iterable
 
@@ -15,6 +21,11 @@ class BaseWVNCallback:
     """WVN on the head of a model while it is trained.
 
     A trainer's own callback calls `_attach` when training starts, and `on_train_end` when it ends.
+
+    Args:
+        layer: path of the head, if it is not found or not unique.
+        order: `algorithm` (after the step) or `released` (before it), as in `levelhead.WVN`.
+        classes, example: K and an input of the model, which tell the head from other layers, as in `find_head`.
 
     Attributes:
         hook: the `WVN` that follows the optimizer; None before and after a training.
@@ -36,8 +47,16 @@ class BaseWVNCallback:
         self.order: Order = order
 
     def _attach(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Attach WVN to the optimizer that trains the head. It normalizes at once."""
-        self.on_train_end()
+        """Attach WVN to the optimizer that trains the head. It normalizes at once.
+
+        Args:
+            model: to be trained, with its weights loaded.
+            optimizers: all that the trainer has, wrapped or not.
+
+        Raises:
+            LevelheadError: no head is found, or several; or no optimizer has its weight (it is frozen).
+        """
+        self.on_train_end()  # of a training that was interrupted: two hooks would cost twice the time
         heads = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
         if len(heads) > 1:
             advice = Advice("layer", None, "to name one")
@@ -55,6 +74,7 @@ class BaseWVNCallback:
         )
 
     def on_train_end(self, *_: object, **__: object) -> None:  # as the trainers call it
+        """Take the hook off the optimizer; the weights stay as they are."""
         if self.hook is not None:
             self.hook.remove()
         self.hook = None

@@ -1,4 +1,9 @@
-"""Dask: tuned on a dataframe or a bag in partitions, with the logits left where they are."""
+"""Dask: tuned on a dataframe or a bag in partitions, with the logits left where they are.
+
+`core.chunks.tune_mapped` does the choosing: it asks `run` to do some work on every chunk and to yield the results.
+Here each partition is a task, results are added up in a tree of further tasks, and one result comes back. Dask hands
+errors of a task on as they are, so that results need not be bytes, as they are for Ray and Spark.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -51,6 +56,12 @@ def tune_dataframe(
         logits: the name of a column with K numbers in each row, or the names of K columns.
         labels: the name of the column of labels.
         counts, metric, rule, target, names, kind, chosen_on, level, rng: as in `tune_chunks`.
+
+    Returns:
+        The same `Tuned` as of `tune_chunks` on the partitions, in their order.
+
+    Raises:
+        LevelheadError: no Dask collection, a column is missing, or what `tune_chunks` refuses of a chunk.
     """
     if not hasattr(dataframe, "to_delayed"):
         expected = "expected a Dask dataframe, or a Dask bag of dicts"

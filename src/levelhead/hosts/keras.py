@@ -59,6 +59,10 @@ class WVNCallback(Callback):
     Args:
         layer: name of the head, such as "predictions", if it is not found or not unique.
         classes, example: K and an input of the model: they tell the head from other layers.
+
+    Raises:
+        LevelheadError: when training starts: several steps per execution, no head or several, or a column without a
+            direction (zero, NaN or infinite).
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class WVNCallback(Callback):
         self._layers: dict[str, KerasLayer] = {}  # the head's, while it is trained
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        """Find the head, check that each column has a direction, and normalize it for the first time."""
         steps = getattr(self.model, "steps_per_execution", 1)
         if steps != 1:
             raise LevelheadError(
@@ -89,12 +94,14 @@ class WVNCallback(Callback):
         self.on_train_batch_end(0)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Normalize after a step: `fit` calls it with the number of the batch, which does not matter."""
         # On JAX, the weights of a step are not in the layers until they are asked for.
         getattr(self.model, "jax_state_sync", lambda: None)()
         for layer in self._layers.values():
             normalize_columns(layer)
 
     def on_train_end(self, logs: Logs = None) -> None:
+        """Forget the layers: the next training may be one of another model."""
         self._layers = {}
 
 
@@ -158,6 +165,7 @@ class AdjustCallback(Callback):
         self._written: list[str] = []  # the states of the head after it was adjusted
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        """Undo an earlier adjustment, and refuse what does not fit before the first step."""
         if self.adjusted is not None and self._written == self._states():
             self.adjusted.restore()
         self.adjusted = None
@@ -169,6 +177,7 @@ class AdjustCallback(Callback):
             self._check_given(self.by)
 
     def on_train_end(self, logs: Logs = None) -> None:
+        """Adjust the head: by what was tuned before, or by what is tuned now on the validation data."""
         if self.by is not None:
             self._adjust_by(self.by)
         else:
@@ -227,7 +236,11 @@ class AdjustCallback(Callback):
         warn(self.verdict, LevelheadWarning)
 
     def _tune(self) -> Tuned:
-        """Tune on what the model gives of the validation data: logits, or probabilities."""
+        """Tune on what the model gives of the validation data: logits, or probabilities.
+
+        Keras's models often end in a softmax; then the logarithms of its outputs are adjusted, and an offset to a
+        logarithm is the same offset in the head's bias. Sets `_features` where the head has no bias.
+        """
         assert self.validation is not None
         x, labels = self.validation
         if labels is None:
@@ -259,7 +272,12 @@ class AdjustCallback(Callback):
         return np.asarray(self._until_head().predict(x, verbose=0))  # type: ignore[call-arg]
 
     def _until_head(self) -> Model:
-        """Return the model up to its head, which gives what the head takes."""
+        """Return the model up to its head, which gives what the head takes.
+
+        Raises:
+            LevelheadError: about `features`: several layers feed the output, the model has no graph (it is subclassed),
+                or the head is within an inner model.
+        """
         try:
             (head,) = self._layers().values()
             return Model(self.model.inputs, head.input)  # type: ignore[union-attr]
@@ -287,7 +305,11 @@ class AdjustCallback(Callback):
 
 
 def _outputs_of(model: KerasLayer, x: KerasInputs) -> _Outputs:
-    """Return what a model gives of samples, with a column for each class; one column z or p becomes two."""
+    """Return what a model gives of samples, with a column for each class; one column z or p becomes two.
+
+    Keras does not say whether outputs are logits or probabilities (the loss may or may not have `from_logits`), so the
+    numbers themselves tell: rows within 0 and 1 that add up to 1.
+    """
     outputs = np.asarray(model.predict(x, verbose=0))
     if outputs.ndim == 2 and outputs.shape[1] == 1:  # of the second of two classes
         if ((outputs >= 0) & (outputs <= 1)).all():

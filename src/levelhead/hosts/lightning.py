@@ -86,11 +86,13 @@ class AdjustCallback(BaseAdjustCallback, Callback):
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        # Before Lightning loads a checkpoint to resume from: its weights must not be overwritten.
         if stage == "fit":
             self._restore()
             self.tuned = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # The loaders are made by now, and no step is done yet.
         no_evaluation = None
         if not trainer.enable_validation:
             no_evaluation = "give fit a validation loader, and the module a validation_step"
@@ -116,6 +118,7 @@ class AdjustCallback(BaseAdjustCallback, Callback):
                 _log(logger, outcome, trainer.global_step)
 
     def state_dict(self) -> dict[str, object]:
+        """Return what a checkpoint says of the adjustment; nothing while the head is as trained."""
         if self.adjusted is None:
             return {}
         return {
@@ -125,6 +128,7 @@ class AdjustCallback(BaseAdjustCallback, Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        """Warn if the checkpoint that is resumed from has an adjusted head: training goes on from that."""
         if "rule" in state_dict:
             rule = cast(str, state_dict["rule"])
             done = done_text(rule, cast(float | None, state_dict["strength"]))
@@ -134,7 +138,10 @@ class AdjustCallback(BaseAdjustCallback, Callback):
 
 
 def _validation_batches(trainer: Trainer) -> Loader:
-    """Return the batches of the one validation loader, as many as the trainer takes of it."""
+    """Return the batches of the one validation loader, as many as the trainer takes of it.
+
+    `limit_val_batches` and `fast_dev_run` hold for tuning, too: whoever tries a script does not want to wait.
+    """
     loader = one_loader(trainer.val_dataloaders)
     limit = trainer.num_val_batches[0]
     check_held_out(loader)
@@ -145,7 +152,16 @@ def _validation_batches(trainer: Trainer) -> Loader:
 
 
 def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
-    """Join what all processes have collected, unless each has all samples."""
+    """Join what all processes have collected, unless each has all samples.
+
+    Args:
+        trainer: with the validation loader, whose sampler says how samples were dealt out.
+        part: [n, ...], what this process has.
+
+    Returns:
+        [N, ...] of all samples, in the order of the data set, on the CPU: the same in every process, so that each
+        of them chooses and applies the same.
+    """
     sampler = getattr(one_loader(trainer.val_dataloaders), "sampler", None)
     if trainer.world_size == 1 or not isinstance(sampler, DistributedSampler):
         return part
@@ -157,13 +173,17 @@ def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
 
 
 def _log(logger: "Logger", outcome: Outcome, step: int) -> None:
-    """Log the numbers as any logger can, and the page where its tracker has a place for one."""
+    """Log the numbers as any logger can, and the page where its tracker has a place for one.
+
+    Loggers are told apart by the names of their classes, so that no tracker has to be imported to ask.
+    """
     logger.log_metrics(outcome.numbers, step)
     kind = type(logger).__name__
     run = logger.experiment  # type: ignore[attr-defined]
     if kind == "TensorBoardLogger":
         run.add_text("levelhead", outcome.text, step)
     elif kind == "MLFlowLogger":
+        # `experiment` is MLflow's client, which writes to a run by its id.
         run.log_text(logger.run_id, outcome.page(), PAGE)  # type: ignore[attr-defined]
     elif kind == "WandbLogger":
         import wandb  # pyright: ignore[reportMissingImports]

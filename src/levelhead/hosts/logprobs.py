@@ -7,6 +7,11 @@ of them, which `levelhead.tune` takes as any model's. Nobody needs to know how t
 1. `_records` yields the answers, of a file or in memory, as dicts.
 2. `_steps` finds the tokens of an answer, with those that each was chosen from, by the first of `FORMS` that fits.
 3. `_score` adds up the probabilities of the tokens that begin each label.
+
+A label may have several tokens ("un" + "happy"), and a server lists alternatives (20 at most, of most servers) only for
+the tokens that were written. So the scores are exact where labels differ in their first token, and else the best that
+the answers tell; `LabelScores.missing` says which of them are bounds. Short labels that begin differently, such as A,
+B, C, have neither trouble.
 """
 
 from __future__ import annotations
@@ -32,10 +37,12 @@ _ASK = "ask for logprobs=True and top_logprobs=20 (n_probs=20 of llama.cpp's /co
 
 
 class Step(NamedTuple):
-    """One token of an answer: the one written, and {token: log-probability} of those it was chosen from."""
+    """One token of an answer, whichever server wrote it."""
 
-    token: str
-    choices: dict[str, float]
+    token: str  # the one that was written, with its space before it
+    choices: dict[
+        str, float
+    ]  # {token: log-probability} of those it was chosen from, itself among them
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +78,13 @@ def read_logprobs(
         names: the labels, in the order of the scores.
         exact: whether "Yes" and "yes" are different labels.
 
+    Returns:
+        Scores for ``lh.tune(read.scores, labels)``, the labels' names, and which scores are bounds.
+
+    Raises:
+        LevelheadError: fewer than two labels, or two alike; an answer that is no JSON, holds an error
+            of the server, or has no log-probabilities. It names the line or the answer.
+
     >>> top = [{"token": "Yes", "logprob": -0.1}, {"token": " no", "logprob": -2.5}]
     >>> steps = [{"token": "Yes", "logprob": -0.1, "top_logprobs": top}]
     >>> answer = {"choices": [{"logprobs": {"content": steps}}]}
@@ -92,7 +106,7 @@ def read_logprobs(
 
 
 def _check_names(names: Sequence[str], exact: bool) -> list[str]:
-    """Return the labels as they are looked for."""
+    """Return the labels as they are looked for: without spaces around them and, unless `exact`, without case."""
     if isinstance(names, str) or len(names) < 2 or not all(isinstance(name, str) for name in names):
         raise LevelheadError("expected two or more labels, each a text", parameter="names")
     labels = [_plain(name, exact) for name in names]
@@ -117,7 +131,10 @@ def _plain(word: str, exact: bool) -> str:
 
 
 def _records(answers: str | Path | Iterable[ServerJson]) -> Iterable[tuple[str, ServerJson]]:
-    """Return each answer, as dicts and lists, and where it is."""
+    """Yield each answer, as dicts and lists, and where it is, for messages.
+
+    A text is always the name of a file: an answer in a text of its own comes in a list.
+    """
     if isinstance(answers, str | Path):
         lines = text.read(answers).splitlines()
         for i, line in enumerate(lines):
@@ -145,7 +162,15 @@ def _parsed(line: str | bytes, place: str) -> ServerJson:
 
 
 def _steps(answer: ServerJson, place: str) -> list[Step]:
-    """Return the tokens of an answer, by the first form that fits it."""
+    """Return the tokens of an answer, by the first form that fits it.
+
+    Servers do not say which form theirs is, and gateways mix them. Each form asks for keys that the others do not have,
+    so that at most one gives tokens.
+
+    Args:
+        answer: as the server wrote it, or a line of a batch with the answer inside.
+        place: where it is, for messages.
+    """
     if isinstance(answer, Mapping) and isinstance(answer.get("response"), Mapping):
         answer = answer["response"].get("body", answer["response"])  # a line of a batch
     if not isinstance(answer, Mapping):
@@ -207,7 +232,10 @@ FORMS: tuple[Callable[[Mapping[str, ServerJson]], list[Step]], ...] = (
 
 
 def _step(written: Mapping[str, ServerJson]) -> Step:
-    """Return a token and those it was chosen from, of which it is one."""
+    """Return a token and those it was chosen from, of which it is one.
+
+    A server lists the likeliest ones, and the one that was drawn may be none of them: then it is added.
+    """
     listed_tokens = written.get("top_logprobs")
     if listed_tokens is None:
         listed_tokens = written["top_probs"]
@@ -237,6 +265,15 @@ def _score(
     Only what the model wrote is known beyond its first token: the tokens that might have followed
     another one are not. So the answer is followed as long as what is written begins several labels
     ("un" of unhappy and unsure), and all other tokens are counted where they stand.
+
+    Args:
+        steps: the tokens of one answer, in order.
+        labels: [K], as `_check_names` returned them.
+        exact: whether case tells labels apart.
+
+    Returns:
+        [K] log-probabilities, not yet those among the labels alone; of a label that is not listed, the most that it
+        can have. And [K], whether each is listed.
     """
     whole = "".join(step.token for step in steps)
     possible = range(len(labels))  # labels that what is written so far begins
@@ -278,7 +315,10 @@ def _score(
 
 
 def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int], exact: bool) -> list[int]:
-    """Return the labels that a text begins, or that begin it as whole words."""
+    """Return the labels that a text begins, or that begin it as whole words.
+
+    "un" begins unhappy; "no" begins "no." and "no way", but not "nothing".
+    """
     said = _plain(said, exact)
     begun = []
     for k in among:
@@ -290,7 +330,11 @@ def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int], exact:
 
 
 def _most_left(step: Step) -> float:
-    """Return the most that the logarithm of the probability of a token can be that is not listed."""
+    """Return the most that the logarithm of the probability of a token can be that is not listed.
+
+    Less than the least of those listed, as the likeliest are; and no more than what they leave of 1. What is left is
+    not trusted below 1e-9, where the servers' rounding is larger.
+    """
     left = 1.0 - sum(math.exp(logprob) for logprob in step.choices.values())
     least = min(step.choices.values())
     if left > 1e-9:

@@ -2,6 +2,10 @@
 
 A prediction takes three steps: `_scores` calls the function and checks what it gives, [N, K]; `Tuned.apply` adjusts
 that; the largest is the class. Of one column, the second of two classes, the first is made.
+
+It is for whatever is no scikit-learn classifier and no torch model: `xgboost.Booster.predict`, the `run` of an ONNX
+session, a call of a service. So nothing but the function is asked, and what it gives is checked every time, as another
+version of the model may give something else.
 """
 
 from collections.abc import Callable
@@ -84,7 +88,7 @@ class AdjustedPredictor:
 
     @property
     def kind(self) -> Kind:
-        """What the function gives."""
+        """What the function gives: as it was said, as it was tuned, or else `probabilities`."""
         if self._kind is not None:
             return self._kind
         if self.tuned_ is None:
@@ -92,7 +96,10 @@ class AdjustedPredictor:
         return self.tuned_.kind
 
     def _check_tuned(self, tuned: Tuned) -> Tuned:
-        """Return a choice, after checking that it is for what the function gives."""
+        """Return a choice, after checking that it is for what the function gives.
+
+        Logits and log-probabilities are the same to it: both are added to, and neither takes a logarithm first.
+        """
         if tuned.multilabel:
             reason = "several labels per sample were tuned, and a predictor gives one class"
             raise LevelheadError(f"{reason}; use tuned.apply(scores) > 0", parameter="tuned")
@@ -122,6 +129,9 @@ class AdjustedPredictor:
             y: [N], column numbers, or labels in `classes`.
             counts: training samples of each class, in the order of the columns, or {label: n}.
             metric, rule, target, rng: as in `levelhead.tune`.
+
+        Raises:
+            LevelheadError: scores of another shape, labels that are no class, what `tune` refuses.
         """
         scores = self._scores(X, None)
         names = None
@@ -159,13 +169,17 @@ class AdjustedPredictor:
         return np.asarray(self.classes)[best]
 
     def predict_proba(self, X: FunctionInputs) -> np.ndarray:
-        """Return the softmax of the adjusted scores, over the temperature if one is known, [N, K]."""
+        """Return the softmax of the adjusted scores, over the temperature if one is known, [N, K].
+
+        They are for classes as the metric weighs them: for balanced error, as if all were equally frequent.
+        """
         scores = self.decision_function(X)
         temperature = self._tuned().temperature or 1.0
         rows = np.atleast_2d(scores) / temperature
         return np.exp(log_softmax(rows)).reshape(scores.shape)
 
     def _tuned(self) -> Tuned:
+        """Return the choice; raise LevelheadError if there is none yet."""
         if self.tuned_ is None:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         return self.tuned_
@@ -173,9 +187,15 @@ class AdjustedPredictor:
     def _scores(self, X: FunctionInputs, tuned_classes: int | None) -> np.ndarray:
         """Return what the function gives, [N, K]: [N] is of the second of two classes.
 
+        A booster gives [N] of two classes. A service may give a single row [K], which must not be taken for K samples
+        of two classes: where more than two classes are known, [K] stays a row.
+
         Args:
             X: what the function takes.
             tuned_classes: K of what was tuned; None if it is still to be.
+
+        Raises:
+            LevelheadError: another number of columns than classes; or probabilities where logits are expected.
         """
         values = np.asarray(self._scores_of(X))
         if values.ndim == 2 and values.shape[1] == 1:
@@ -200,14 +220,22 @@ class AdjustedPredictor:
         return values
 
     def _refuse_probabilities(self, values: np.ndarray) -> None:
-        """Raise LevelheadError if many rows are probabilities, where logits are expected."""
+        """Raise LevelheadError if many rows are probabilities, where logits are expected.
+
+        Beside numbers from 0 to 1, offsets of a few units would decide every prediction. Few rows may add up to 1 by
+        accident, so it takes `_CERTAIN` of them.
+        """
         if values.dtype.kind == "f" and looks_like_probabilities(values):
             reason = "the function gives probabilities, and it was tuned, or is to be, on logits"
             raise LevelheadError(f"{reason}; give the function of the scores before the softmax")
 
 
 def _classes_of(model: Predictor, classes: ClassLabels | None) -> ClassLabels | None:
-    """Return the labels that a model knows, in the order of its columns, or those given."""
+    """Return the labels that a model knows, in the order of its columns, or those given.
+
+    Raises:
+        LevelheadError: those given are the model's, in another order than its columns.
+    """
     of_model = getattr(model, "classes_", None)
     if of_model is None or np.ndim(of_model) != 1:
         return classes

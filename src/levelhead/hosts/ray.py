@@ -1,4 +1,9 @@
-"""Ray Data: tuned on a data set that lies on many machines, with the logits left where they are."""
+"""Ray Data: tuned on a data set that lies on many machines, with the logits left where they are.
+
+`core.chunks.tune_mapped` does the choosing: it asks `run` to do some work on every chunk and to yield the results,
+first to draw the samples that a rule is fitted on, and then, if these are not all, to judge the choice on all of them.
+Here `run` is a `map_batches` that turns each block into its small result.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -44,6 +49,13 @@ def tune_dataset(
         logits: the name of a column with K numbers in each row, or the names of K columns.
         labels: the name of the column of labels.
         counts, metric, rule, target, names, kind, chosen_on, level, rng: as in `tune_chunks`.
+
+    Returns:
+        The same `Tuned` as of `tune_chunks` on the blocks, in their order.
+
+    Raises:
+        LevelheadError: a column is missing, or what `tune_chunks` refuses of a chunk; in one line, however many
+            machines it went through.
     """
     table = ScoreTable(logits, labels)
     needed = dataset.select_columns(table.check(dataset.columns() or table.columns))

@@ -2,6 +2,10 @@
 
 skl2onnx calls `_convert` for one of ours. It lets skl2onnx convert the classifier inside (`_scores`), and adds the
 nodes that do to its scores what `Tuned.apply` does, and then what `predict` and `predict_proba` do.
+
+The graph that comes out: INPUT -> the classifier inside -> scores [N, K] -> (Exp, Add, Log) -> (Mul) -> (Add) -> ArgMax
+-> label; and from the adjusted scores, Div by the temperature -> Softmax -> probabilities. Nodes in brackets are there
+only where the adjustment has such a part.
 """
 
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -37,7 +41,10 @@ def register() -> None:
     After it, ``skl2onnx.to_onnx(model, X[:1])`` writes them, alone or as a step of a pipeline. The first output is what
     `predict` returns. The second is `predict_proba` or, around a classifier without it, the adjusted scores [N, K]. A
     classifier with a `decision_function` must be one that skl2onnx can convert with `raw_scores`. Numbers are those of
-    ONNX, float32 unless the input is float64.
+    ONNX, float32 unless the input is float64. Calling it a second time does no harm.
+
+    Raises:
+        ImportError: skl2onnx is not installed.
     """
     from skl2onnx import update_registered_converter
     from skl2onnx.common.shape_calculator import _calculate_linear_classifier_output_shapes
@@ -53,7 +60,14 @@ def register() -> None:
 def _scores(
     scope: "Scope", operator: "Operator", container: "ModelComponentContainer"
 ) -> "Variable":
-    """Let skl2onnx convert the classifier inside, and return the variable of its scores."""
+    """Let skl2onnx convert the classifier inside, and return the variable of its scores.
+
+    What is converted is asked for by options, which skl2onnx keeps by the identity of a model: both the scope, which
+    is still being parsed, and the container, which is then converted, must have them.
+
+    Raises:
+        LevelheadError: skl2onnx can only give this classifier's probabilities, and it was tuned on decision values.
+    """
     from skl2onnx._parse import _parse_sklearn
 
     model = operator.raw_operator
@@ -79,7 +93,13 @@ def _scores(
 
 
 def _convert(scope: "Scope", operator: "Operator", container: "ModelComponentContainer") -> None:
-    """Write the raw scores of the classifier inside, then ``scale_k s_k + offset_k``, argmax and softmax."""
+    """Write the raw scores of the classifier inside, then ``scale_k s_k + offset_k``, argmax and softmax.
+
+    Args:
+        scope: gives names that are not taken yet.
+        operator: our classifier (`raw_operator`), with its inputs and its two outputs.
+        container: takes nodes and constants.
+    """
     from onnx import TensorProto
 
     model = operator.raw_operator
@@ -124,7 +144,7 @@ def _convert(scope: "Scope", operator: "Operator", container: "ModelComponentCon
         adjusted = node("Mul", adjusted, constant(adjustment.scale))
     if adjustment.adds:
         adjusted = node("Add", adjusted, constant(adjustment.offset))
-    # What `predict` returns: the label of the largest.
+    # What `predict` returns: the label of the largest. Labels become texts or whole numbers.
     best = node("ArgMax", adjusted, axis=1, keepdims=0)
     if classes.dtype.kind in "UO":
         labels = constant([str(label).encode() for label in classes], TensorProto.STRING)

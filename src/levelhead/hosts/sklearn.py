@@ -118,6 +118,10 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         self.counts = counts
 
     def _fit(self, X: Inputs, y: np.ndarray, routed: Bunch) -> None:
+        """Fit the classifier on everything, and take the adjustment from `by`.
+
+        Of a frozen classifier, `fit` trains nothing, and y is only counted.
+        """
         fit_params = routed.estimator.fit
         self.estimator_ = fit_on(clone(self.estimator), X, y, None, fit_params)
         self._weights = fit_params.get("sample_weight")
@@ -130,7 +134,12 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         self._kind = self.tuned_.kind
 
     def _checked(self, tuned: Tuned) -> Tuned:
-        """Return a choice, after checking that it is for what this classifier gives."""
+        """Return a choice, after checking that it is for what this classifier gives.
+
+        Raises:
+            LevelheadError: it is for several labels per sample, for other classes or another order of them, or for a
+                kind of scores that the classifier does not have; or counts came beside it.
+        """
         name = type(innermost(self.estimator_)).__name__
         if self.counts is not None:
             reason = "these belong to a rule, and what was tuned has its own"
@@ -146,7 +155,15 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         return tuned
 
     def _tuned_by_rule(self, rule: Rule, X: Inputs, labels: np.ndarray) -> Tuned:
-        """Return what a rule with a strength does to the scores, as a choice without evidence."""
+        """Return what a rule with a strength does to the scores, as a choice without evidence.
+
+        No sample is held out here, so nothing can be measured: what speaks against the rule is a warning.
+
+        Args:
+            rule: with a strength.
+            X: all samples, of which some are scored for the warnings.
+            labels: [N], positions in `classes_`.
+        """
         kind = kind_of_scores(self.estimator_)
         check_rule(self.estimator_, rule, kind, "by")
         if not isinstance(rule, OneStrength) or rule.strength is None:
@@ -160,6 +177,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         if self.counts is None and is_frozen(self.estimator):
             model_name = type(innermost(self.estimator_)).__name__
             issue_warnings([doubt_balanced_counts(counts, model_name)])
+        # A look at some samples, evenly spaced, is enough for a doubt, and scoring all may take long.
         if adjustment.changes:
             rows = np.unique(np.linspace(0, len(labels) - 1, _SOME).astype(int))
             scores = class_scores(self.estimator_, _safe_indexing(X, rows), kind)
@@ -183,7 +201,10 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         )
 
     def _doubt_class_weights(self) -> CountsWarning | None:
-        """Doubt counts of y if the classifier weighed its classes: its loss saw others."""
+        """Doubt counts of y if the classifier weighed its classes: its loss saw others.
+
+        It is a doubt and no correction, as a strength of one's own may be meant for the counts of y.
+        """
         if self.counts is not None:
             return None
         model = innermost(self.estimator_)
@@ -201,7 +222,15 @@ class AdjustedClassifier(BaseAdjustedClassifier):
     def _doubt_margins(
         self, scores: np.ndarray, rule: Rule, offset: np.ndarray
     ) -> ScaleWarning | None:
-        """Doubt a shift of margins: scores of a classifier without probabilities."""
+        """Doubt a shift of margins: scores of a classifier without probabilities.
+
+        ``log(n_1 / n_k)`` is what a log-probability is off by. A margin, of an SVM for instance, has units of its own.
+
+        Args:
+            scores: [n, K], of some samples.
+            rule: by which it is adjusted.
+            offset: [K], what that adds.
+        """
         if not rule.adds or hasattr(self.estimator_, "predict_proba"):
             return None
         name = type(innermost(self.estimator_)).__name__
@@ -309,9 +338,14 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
 
     @property
     def _prefit(self) -> bool:
+        """Whether the classifier is trained already: "prefit" is the only text that cv may be."""
         return isinstance(self.cv, str)
 
     def _fit(self, X: Inputs, y: np.ndarray, routed: Bunch) -> None:
+        """Train the classifier that predicts, have every fold scored, and tune on all of these scores.
+
+        The classifier is trained first, so that what it cannot do is an error before the folds are trained.
+        """
         with named("scoring"):
             goal = Goal.of(self.scoring)
         rule = find_rule(self.rule)
@@ -354,7 +388,14 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         return self._prefit or is_frozen(self.estimator)
 
     def _tune(self, folds: list[ScoredFold], goal: Goal, rule: Rule, kind: Kind) -> Tuned:
-        """Tune on the folds, and issue the warnings that hold for scores out of fold."""
+        """Tune on the folds, and issue the warnings that hold for scores out of fold.
+
+        Args:
+            folds: scores and labels of held-out samples, and the counts that each model was trained on.
+            goal: as it was given; its floors are still by label.
+            rule: to tune.
+            kind: of the scores.
+        """
         given_counts = counts_by_name(self.counts, self.classes_)
         floors = by_name(goal.floors, self.classes_, "floors")
         self._folds = folds
@@ -384,7 +425,15 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         return replace(tuned, warnings=issue_warnings(doubts))
 
     def _splits(self, X: Inputs, y: np.ndarray, params: FitParams) -> list[Split]:
-        """Return pairs of (train, held-out) rows; train is None for a model that is trained."""
+        """Return pairs of (train, held-out) rows; train is None for a model that is trained.
+
+        Args:
+            X, y: all samples.
+            params: what the splitter takes besides, such as `groups`, by scikit-learn's routing.
+
+        Raises:
+            LevelheadError: `refit` does not go with `cv`.
+        """
         if self._prefit:
             if self.refit:
                 reason = "expected False: cv 'prefit' trains nothing; got True"
@@ -411,7 +460,11 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         return router.add(splitter=self.cv, method_mapping=mapping)
 
     def report(self, path: str | Path) -> Path:
-        """Write an .html page about what was tuned, on the samples out of fold; return its path."""
+        """Write an .html page about what was tuned, on the samples out of fold; return its path.
+
+        Args:
+            path: of the page, which ends in .html; a file that is there is replaced.
+        """
         # The page stands above the estimators, and is loaded for this alone.
         from ..report import Applied, of_tuned, write
 
@@ -433,7 +486,14 @@ def training_counts(
     classes: np.ndarray,
     weights: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Return checked counts [K] in the order of `classes`: those given, or those of the labels."""
+    """Return checked counts [K] in the order of `classes`: those given, or those of the labels.
+
+    Args:
+        counts: [K], {label: n}, or labels to be counted; None to count `labels`.
+        labels: [N], positions in `classes`.
+        classes: [K], the labels in order.
+        weights: [N], sample weights by which labels count, or None.
+    """
     if counts is None:
         counts = loss_counts(None, labels, classes, weights)
     return resolve(counts_by_name(counts, classes), len(classes), names=names_of(classes))

@@ -1,4 +1,9 @@
-"""Spark: tuned on a DataFrame that lies on many machines, with the logits left where they are."""
+"""Spark: tuned on a DataFrame that lies on many machines, with the logits left where they are.
+
+`core.chunks.tune_mapped` does the choosing: it asks `run` to do some work on every chunk and to yield the results.
+Here `run` is a `mapInArrow`, which moves whole Arrow batches between Spark and Python and no rows, and each batch comes
+back as its small result. The executors need levelhead, numpy, scipy and pyarrow.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -49,6 +54,12 @@ def tune_dataframe(
             columns. Of a column of ML vectors, give ``pyspark.ml.functions.vector_to_array``.
         labels: the name of the column of labels.
         counts, metric, rule, target, names, kind, chosen_on, level, rng: as in `tune_chunks`.
+
+    Returns:
+        The same `Tuned` as of `tune_chunks` on the batches, in their order.
+
+    Raises:
+        LevelheadError: a column is missing, or what `tune_chunks` refuses of a chunk.
     """
     table = ScoreTable(logits, labels)
     needed = dataframe.select(*table.check(dataframe.columns))
@@ -64,7 +75,8 @@ def tune_dataframe(
                 part = pyarrow.array([table.send(work, columns)], pyarrow.binary())
                 yield pyarrow.RecordBatch.from_arrays([part], ["part"])
 
-        # Computed in parallel where the rows are, and then fetched one partition at a time.
+        # `toLocalIterator` alone would compute one partition after the other. Counting computes all in parallel, where
+        # the rows are; kept, they are then fetched one partition at a time.
         parts = needed.mapInArrow(send, "part binary").persist()
         try:
             parts.count()

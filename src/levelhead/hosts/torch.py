@@ -3,6 +3,10 @@
 `WVN` finds the weights of the head, checks once that each row has a direction, and from then on calls `unit_` on them,
 which checks nothing and waits for no GPU: it is called after every step. `normalize_` does both once, for copies of
 a model that no optimizer steps.
+
+A hook of the optimizer, and none of the module: a forward hook would run at every micro-batch of accumulated gradients
+and at evaluation, and a training loop would have to be told. torch calls a step hook once per real step, whoever
+calls `step`; a GradScaler that skips a step after an overflow skips the hook with it.
 """
 
 from typing import Literal
@@ -94,7 +98,15 @@ class WVN:
     def _normalize_before(
         self, _: object, args: tuple, kwargs: dict[str, object]
     ) -> tuple[tuple, dict[str, object]] | None:
-        """Normalize before a step; torch calls it with the arguments of `step`, and takes others back."""
+        """Normalize before a step; torch calls it with the arguments of `step`, and takes others back.
+
+        Args:
+            args: (optimizer, closure), or (optimizer,).
+            kwargs: may have the closure instead.
+
+        Returns:
+            Arguments with another closure, or None to leave them as they are.
+        """
         # A closure contains the backward pass (Lightning passes one), so it runs first.
         if len(args) > 1:
             closure = args[1]
@@ -159,7 +171,11 @@ def unit_(weight: Tensor) -> None:
 
 
 def _check_directions(weights: dict[str, Tensor]) -> None:
-    """Check that every row has a direction: one that is zero, NaN or infinite has none."""
+    """Check that every row has a direction: one that is zero, NaN or infinite has none.
+
+    Once, before the first step: dividing by a length of 0 would make NaN of a class, and checking at every step would
+    make the GPU wait for the CPU.
+    """
     for path, weight in weights.items():
         try:
             normalize(Head(gather(weight.detach()).flatten(1)))
@@ -173,7 +189,13 @@ def _head_weights(
     example: Example,
     name: LayerChoice = None,
 ) -> dict[str, Tensor]:
-    """Return {path: weight} of the head of a model, of a layer that is the head, or of a weight itself."""
+    """Return {path: weight} of the head of a model, of a layer that is the head, or of a weight itself.
+
+    Args:
+        layer: where to look.
+        classes, example: which tell the head from other layers of a model; a weight needs neither.
+        name: the path of the head in the model, if it is not found or not unique.
+    """
     if isinstance(layer, nn.Module):
         heads = TorchModel(layer).find(layer=name, classes=classes, example=example)
         return {f"{path}.weight".lstrip("."): head.weight for path, head in heads.items()}

@@ -49,6 +49,7 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
     def on_train_begin(  # type: ignore[override]
         self, *_: object, model: PreTrainedModel, optimizer: Optimizer, **__: object
     ) -> None:
+        """Attach to the optimizer, which the Trainer has made by now, perhaps wrapped by Accelerate."""
         self._attach(model, [optimizer])
 
 
@@ -61,7 +62,8 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
 
     Checkpoints hold the head as it was trained. The model in memory (after
     `load_best_model_at_end`), and what `trainer.save_model` writes, has the adjusted head, with a
-    note in its config and, where it was tuned, in the model card. A head without a bias (`score` of
+    note in its config and, where it was tuned, in the model card (`trainer.push_to_hub` writes
+    another card over that). A head without a bias (`score` of
     Llama and its kin) takes what is added into its weights, and is judged by what arrives of it in
     the logits. The next `train` starts from the head as trained. What does not fit the model is an
     error before the first step.
@@ -107,6 +109,8 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         self._check(model, train_dataloader, no_evaluation=no_evaluation)
 
     def on_evaluate(self, *_: object, eval_dataloader: object = None, **__: object) -> None:
+        """Remember which data set was evaluated; the Trainer calls it once for each of several."""
+        # `trainer.evaluate()` may come before any training, when nothing is set up.
         self._evaluated = getattr(self, "_evaluated", {})
         data = getattr(eval_dataloader, "dataset", eval_dataloader)
         self._evaluated[id(data)] = data
@@ -132,6 +136,7 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         outcome = self._apply(model)
         if outcome is None:
             return
+        # `adjust_` has noted in the config what was done; this adds what it is worth.
         if self.adjusted is not None and self.tuned is not None:
             extend_note(unwrap(model), _facts_of(self.tuned))
         if state.is_world_process_zero:
@@ -145,11 +150,19 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
     def on_push_begin(  # type: ignore[override]
         self, args: TrainingArguments, state: TrainerState, *_: object, **__: object
     ) -> None:
+        """Write the section again, before checkpoints are pushed.
+
+        `trainer.push_to_hub` writes a card of its own over it right after this, and calls no callback between that and
+        the upload: the section is then not in the card on the Hub. The note in the config is.
+        """
         if state.is_world_process_zero:
             self._card(args)
 
     def _card(self, args: TrainingArguments) -> None:
-        """Write a section about the adjustment into the model card, in place of an older one, or into a new card."""
+        """Write a section about the adjustment into the model card, in place of an older one, or into a new card.
+
+        Two comments of HTML around it, which no reader sees, say what is ours: everything else in the card stays.
+        """
         if self.adjusted is None or self.tuned is None or self.tuned.evidence is None:
             return
         section = f"{_BEGIN}\n{_card_text(self.adjusted, self.tuned)}\n{_END}\n"
@@ -202,7 +215,17 @@ def _facts_of(tuned: Tuned) -> dict[str, object]:
 
 
 def _gather_batch(part: torch.Tensor) -> torch.Tensor:
-    """Gather a batch over processes, as the Trainer's evaluation does."""
+    """Gather a batch over processes, as the Trainer's evaluation does.
+
+    The Trainer fills the last batch up with repeats until every process has equally many; Accelerate's `GradientState`
+    knows when it is the last, and how many of it are no repeats.
+
+    Args:
+        part: [n, ...] of this process: logits, labels, or features.
+
+    Returns:
+        [n', ...] of all processes, the same in each.
+    """
     from accelerate.state import GradientState, PartialState
     from accelerate.utils import gather, pad_across_processes
 
