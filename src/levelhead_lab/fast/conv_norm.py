@@ -1,4 +1,11 @@
-"""Convolution and batch norm of R networks at once, forward and backward: the launches of the kernels, in autograd."""
+"""Convolution and batch norm of R networks at once, forward and backward: the kernels' launches.
+
+`convolve`, `input_gradient` and `weight_gradient` are the three products of a convolution, each for
+all runs; `CudnnConvolutions` has the same three for one wide network. `FusedConvNorm` puts them
+together with batch norm, residual and relu as one node of autograd, so that nothing between them is
+stored twice. How large a tile of the result a program computes is measured, for every number of
+channels, and listed in the tables below.
+"""
 
 # pyright: reportIndexIssue=false, reportCallIssue=false
 from functools import partial as bind
@@ -12,10 +19,13 @@ from . import kernels
 
 
 class Tile(NamedTuple):
-    """The work of a program: groups of pixels in a tile, pixels in a group, warps, tiles or filter rows, stages."""
+    """The work of one program of a kernel; all of it changes the time, none of it the result.
 
-    size: int
-    span: int
+    (But for the order in which sums are added, and so their last bits.)
+    """
+
+    size: int  # groups of pixels in a tile
+    span: int  # pixels in a group, computed as one pixel with more outputs
     warps: int
     tiles: int = 1  # of a convolution, one after the other
     rows: int = 1  # of the filter, of a weight gradient
@@ -24,10 +34,13 @@ class Tile(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The tiles of the three products of a layer, by input channels."""
+    """The tiles of the three products of a layer, by input channels of the product.
+
+    4 are those of images: RGB, and a channel of zeros. The gradient of images is not needed.
+    """
 
     forward: dict[int, Tile]
-    backward: dict[int, Tile]
+    backward: dict[int, Tile]  # whose inputs are the outputs of the layer
     weight: dict[int, Tile]
 
 
@@ -91,21 +104,32 @@ FLOAT32_TILES = Tiles(
         64: Tile(32, 1, 8),
     },
 )
-PROGRAMS = {4: 528, 16: 264, 32: 264, 64: 264}  # that share the pixels of a weight gradient
+# Programs that share the pixels of a weight gradient, over all runs: 132 multiprocessors of an
+# H200, times two or four.
+PROGRAMS = {4: 528, 16: 264, 32: 264, 64: 264}
 
 
 def convolve(
     x: Tensor, weight: Tensor, *, stride: int, products: str = "tf32x3", statistics: bool = False,
     affine: tuple[Tensor, Tensor] | None = None, residual: Tensor | None = None, relu: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Convolve x [R, B, H, W, C] of each run with its own weights, padded to keep the size (divided by the stride).
+    """Convolve x of each run with its own weights, padded to keep the size (divided by the stride).
 
     Args:
-        weight: [R, k, k, C, C'], contiguous except for its first stride; x is contiguous. It may have more channels
-            than the weight, if they are 0: 4 are read faster than 3.
+        x: [R, B, H, W, C], contiguous. It may have more channels than the weight, if they are 0: 4
+            are read faster than 3.
+        weight: [R, k, k, C, C'], contiguous except for its first stride: a view of the rows of
+            `NetRows`, which is not copied.
+        stride: 1 or 2.
         products: how float32 is multiplied, see `Precision`.
-        statistics: also sum every channel and its square, tile by tile: [R, 2, C', tiles], the second result.
-        affine: (scale, shift), each [R, C'], applied to the result before it is stored; then residual, then relu.
+        statistics: also sum every channel and its square, tile by tile.
+        affine: (scale, shift), each [R, C'], applied to the result before it is stored.
+        residual: [R, B, H', W', C'], added after that.
+        relu: whether to take max(0, ...) in the end.
+
+    Returns:
+        The result [R, B, H', W', C'], in the dtype of x; and the sums [R, 2, C', tiles], which are
+        empty without `statistics`.
     """
     runs, batch, height, width, inputs = x.shape
     side, outputs = weight.shape[1], weight.shape[4]
@@ -130,7 +154,11 @@ def convolve(
 def input_gradient(
     g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int, products: str = "tf32x3"
 ) -> Tensor:
-    """Return the gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C']."""
+    """Return the gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C'].
+
+    The same kernel, with the roles of the channels changed: the inputs of this product are the
+    outputs of the layer. What the flags would read is given as `out`, which nobody reads.
+    """
     runs, _, height, width, inputs = g.shape
     side, outputs = weight.shape[1], weight.shape[3]
     out = g.new_empty(shape)
@@ -152,7 +180,11 @@ def input_gradient(
 def weight_gradient(
     x: Tensor, g: Tensor, *, shape: torch.Size, stride: int, products: str = "tf32x3"
 ) -> Tensor:
-    """Return the gradient of `convolve`'s weight, of that shape, [R, k, k, C, C'], in float32."""
+    """Return the gradient of `convolve`'s weight, of that shape, [R, k, k, C, C'], in float32.
+
+    Pixels are shared by as many programs as the GPU runs at once (`PROGRAMS`), but none has fewer
+    than four tiles; their sums are added in a second kernel, in a fixed order.
+    """
     runs, _, height, width, inputs = x.shape
     side = shape[1]
     outputs = shape[4]
@@ -182,6 +214,7 @@ def weight_gradient(
 
 
 def _tiles(dtype: torch.dtype, products: str) -> Tiles:
+    """Return the tiles for activations of a dtype; products matter for float32 alone."""
     if dtype == torch.float32:
         return {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products]
     return TILES
@@ -196,6 +229,7 @@ def _fit(tile: Tile, side: int, stride: int, width: int) -> Tile:
 
 
 def _kind(inputs: int) -> int:
+    """Return the number of channels whose tiles are taken: those of 16 for one without its own."""
     return inputs if inputs in TILES.forward else 16
 
 
@@ -207,7 +241,15 @@ def _padded(inputs: int, span: int) -> int:
 class FusedConvNorm(torch.autograd.Function):
     """``out = relu(norm(conv(x)) + residual)`` in training, twice: the gradients of two readers are added here.
 
-    `convolutions` are the functions of this module, or `CudnnConvolutions`.
+    A residual block reads its input twice, by its first convolution and by its shortcut. Autograd
+    would add the two gradients in a pass of its own; here they come one by one, and the kernel that
+    reads them anyway adds them. So `forward` returns the same tensor twice, and `backward` gets g
+    and other.
+
+    Arguments that no gradient is returned for: `cast_filters` is `weight` in the format of
+    activations, which is what is convolved; `side_stream` runs the gradient of the filters beside
+    the rest; `convolutions` are the functions of this module, or `CudnnConvolutions`. The running
+    statistics are updated in place.
     """
 
     @staticmethod
@@ -222,6 +264,7 @@ class FusedConvNorm(torch.autograd.Function):
         channels = y.shape[4]
         pixels = y[0, ..., 0].numel()
         blocks = partial.shape[3]
+        # Batch norm as a scale and a shift of each channel, from the sums of the convolution.
         mean, inverse, scale, shift = torch.empty(4, runs, channels, device=x.device)
         kernels.norm_kernel[(channels, runs)](
             partial, gamma, beta, running_mean, running_var, mean, inverse, scale, shift,
@@ -233,6 +276,7 @@ class FusedConvNorm(torch.autograd.Function):
             y, scale, shift, y if residual is None else residual, out, pixels,
             CHANNELS=channels, PIXELS=tile, RESIDUAL=residual is not None, RELU=relu, num_warps=4,
         )  # fmt: skip
+        # Where relu was above 0 is told by y, unless a residual was added: then `out` is kept, too.
         ctx.save_for_backward(
             x, cast_filters, y, out if residual is not None else None, mean, inverse, scale, shift
         )
@@ -256,6 +300,8 @@ class FusedConvNorm(torch.autograd.Function):
         channels = y.shape[4]
         pixels = y[0, ..., 0].numel()
         relu = ctx.relu
+        # Whether g, masked by relu, is written to memory; else both kernels mask it as they read
+        # it.
         stored = ctx.residual or other is not None
         tile = 2048 // channels
         tiles = 4
@@ -267,6 +313,7 @@ class FusedConvNorm(torch.autograd.Function):
             pixels, blocks, CHANNELS=channels, PIXELS=tile, TILES=tiles, RELU=relu, OTHER=other is not None,
             RESIDUAL=ctx.residual, num_warps=4,
         )  # fmt: skip
+        # From the sums, what the gradient of y is made of: scale g' + a y + b.
         gamma_gradient, beta_gradient, a, b = torch.empty(4, runs, channels, device=g.device)
         kernels.norm_gradient_kernel[(channels, runs)](
             partial, mean, inverse, scale, gamma_gradient, beta_gradient, a, b, pixels, blocks,
@@ -278,6 +325,8 @@ class FusedConvNorm(torch.autograd.Function):
             masked, y, scale, shift, a, b, gradient, pixels,
             CHANNELS=channels, PIXELS=tile, RELU=relu and not stored, num_warps=4,
         )  # fmt: skip
+        # The gradient of the filters is not needed before the end of the step: it goes beside the
+        # rest.
         how = {"stride": ctx.stride, "products": ctx.products}
         weight_grad = ctx.side_stream(
             bind(ctx.convolutions.weight_gradient, shape=cast_filters.shape, **how), x, gradient

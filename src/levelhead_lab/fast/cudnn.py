@@ -1,7 +1,11 @@
 """The convolutions of one wide network by cuDNN, which is near the peak of a GPU from 128 channels on.
 
-What a convolution of `conv_norm` does on the way, to sum its result or to normalize it, is a pass of its own here. How
-float32 is multiplied (`products`) is decided by torch's settings.
+What a convolution of `conv_norm` does on the way, to sum its result or to normalize it, is a pass
+of its own here. How float32 is multiplied (`products`) is decided by torch's settings.
+
+`conv_norm.FusedConvNorm` calls either module by the same names. A single run has an axis of 1 in
+front, [1, B, H, W, C], so that the kernels of batch norm need not know of it; torch gets the same
+memory under the names of its channels-last format.
 """
 
 # pyright: reportIndexIssue=false, reportCallIssue=false
@@ -12,11 +16,14 @@ from torch import Tensor
 
 from . import kernels
 
-SUMMED_TILES = 4  # of a program, one after the other
+SUMMED_TILES = 4  # that a program of `statistics_kernel` adds, one after the other
 
 
 class CudnnConvolutions:
-    """The functions of the module `conv_norm`, for a single run, with filters [1, C', k, k, C]."""
+    """The functions of the module `conv_norm`, for a single run, with filters [1, C', k, k, C].
+
+    That order of axes is `NetRows.filter_axes`: torch's [C', C, k, k] in channels-last memory.
+    """
 
     @staticmethod
     def convolve(
@@ -40,7 +47,10 @@ class CudnnConvolutions:
     def input_gradient(
         g: Tensor, filters: Tensor, shape: torch.Size, *, stride: int, products: str = ""
     ) -> Tensor:
-        """Return the gradient of `convolve`'s x, of that shape, from g [1, B, H', W', C']."""
+        """Return the gradient of `convolve`'s x, of that shape, from g [1, B, H', W', C'].
+
+        x itself is not read: an empty tensor of its shape stands in for it.
+        """
         return _gradients(g, g.new_empty(shape), filters, stride, of_input=True)
 
     @staticmethod
@@ -54,7 +64,11 @@ class CudnnConvolutions:
 
 
 def _gradients(g: Tensor, x: Tensor, filters: Tensor, stride: int, *, of_input: bool) -> Tensor:
-    """Return the gradient of x or else of the filters; of the one that is asked for, only the shape is read."""
+    """Return the gradient of x or else of the filters.
+
+    Of the one that is asked for, only the shape is read. One at a time, because that of the filters
+    is computed on another stream.
+    """
     margin = filters.shape[2] // 2
     found = torch.ops.aten.convolution_backward(
         *map(_channels_first, (g, x, filters)),
@@ -71,7 +85,10 @@ def _gradients(g: Tensor, x: Tensor, filters: Tensor, stride: int, *, of_input: 
 
 
 def _sums(y: Tensor) -> Tensor:
-    """Return the sums of every channel and of its square, part by part: [1, 2, C', parts]."""
+    """Return the sums of every channel and of its square, part by part: [1, 2, C', parts].
+
+    As `conv_norm.convolve` does with `statistics`, so that `norm_kernel` takes either.
+    """
     channels, pixels = y.shape[4], y[0, ..., 0].numel()
     tile = max(1, 4096 // channels)
     blocks = triton.cdiv(pixels, tile * SUMMED_TILES)
@@ -85,7 +102,7 @@ def _sums(y: Tensor) -> Tensor:
 def _normalized(
     y: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, *, relu: bool
 ) -> Tensor:
-    """Return ``relu(y * scale + shift + residual)``."""
+    """Return ``relu(y * scale + shift + residual)`` of y [1, B, H, W, C]; for evaluation."""
     out, channels, pixels = torch.empty_like(y), y.shape[4], y[0, ..., 0].numel()
     tile = max(1, 4096 // channels)
     kernels.apply_kernel[(triton.cdiv(pixels, tile), 1)](
@@ -96,7 +113,10 @@ def _normalized(
 
 
 def _padded(filters: Tensor, inputs: int) -> Tensor:
-    """Return the filters with zeros for the channels that images were padded with."""
+    """Return the filters with zeros for the channels that images were padded with.
+
+    cuDNN needs as many channels in the filters as in x; the kernels of `conv_norm` do not.
+    """
     spare = inputs - filters.shape[4]
     return F.pad(filters, (0, spare)) if spare else filters
 
@@ -107,4 +127,5 @@ def _channels_first(x: Tensor) -> Tensor:
 
 
 def _channels_last(x: Tensor) -> Tensor:
+    """Return torch's [B, C, H, W] as [1, B, H, W, C], contiguous, as the kernels read it."""
     return x.permute(0, 2, 3, 1).contiguous()[None]

@@ -1,15 +1,30 @@
 """The GPU kernels of stacked training: convolution and batch norm of R networks at once, in Triton.
 
-Activations are [R, B, H, W, C] in memory, one network (a *run*) after the other. Every kernel has the run as its last
-grid axis and reads the weights of that run. cuDNN has no fast kernel for 16 to 64 channels, and none for R sets of
-weights.
+Activations are [R, B, H, W, C] in memory, one network (a *run*) after the other. Every kernel has
+the run as its last grid axis and reads the weights of that run. cuDNN has no fast kernel for 16 to
+64 channels, and none for R sets of weights.
 
-A convolution is an implicit matrix product, one filter row at a time. With few channels, SPAN = 2 neighboring pixels
-are computed as one pixel with twice the outputs. The 4 pixels of a row that they depend on are adjacent in memory and
-read once, as [TILE, 4 * inputs]; the weights [4 * inputs, 2 * outputs] hold the filter at two places, and zeros
-elsewhere. PADDED is the number of input channels, padded to a power of two. Sums are float32 and added in a fixed
-order: the same inputs give the same bits. PRODUCTS says how float32 activations are multiplied: "tf32x3" makes a
-product that is float32 too of three tf32 products, "tf32" takes one.
+A convolution is an implicit matrix product, one filter row at a time. With few channels, SPAN = 2
+neighboring pixels are computed as one pixel with twice the outputs. The 4 pixels of a row that they
+depend on are adjacent in memory and read once, as [TILE, 4 * inputs]; the weights [4 * inputs, 2 *
+outputs] hold the filter at two places, and zeros elsewhere. PADDED is the number of input channels,
+padded to a power of two. Sums are float32 and added in a fixed order: the same inputs give the same
+bits. PRODUCTS says how float32 activations are multiplied: "tf32x3" makes a product that is float32
+too of three tf32 products, "tf32" takes one.
+
+`conv_norm` launches them, for a layer ``out = relu(norm(conv(x)) + residual)``, in this order:
+
+- forward: `convolve_kernel` (y, and the sums of each channel), `norm_kernel` (mean, scale and shift
+  of each channel), `apply_kernel` (out). In evaluation the first does all of it.
+- backward: `gradient_sums_kernel`, `norm_gradient_kernel` and `apply_gradient_kernel` (from the
+  gradient of out to that of y, gamma and beta), `weight_gradient_kernel` and `sum_splits_kernel`
+  (of the filters), `convolve_kernel` with BACKWARD (of x).
+
+In the kernels p are pixels or groups of SPAN pixels, n outputs, k inputs, o and c a channel of them,
+i and j row and column of the filter. `pixels` are those of one run, B H W. Capitals are constants for
+which a kernel is compiled; sizes that depend on the batch are not among them (`do_not_specialize`),
+so that the last, partial batch of an epoch runs the same kernel. Every address begins with the run
+as int64: R runs together may have more than 2^31 numbers.
 """
 
 import triton  # type: ignore[import-not-found]
@@ -22,12 +37,18 @@ def _load_inputs(
     INPUTS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, GROUPS: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Load the inputs of filter row i from column j0 on, zeros outside the image: [groups, COLUMNS * PADDED]."""
+    """Load the inputs of filter row i from column j0 on, zeros outside the image: [groups, COLUMNS * PADDED].
+
+    p are groups of SPAN pixels of the result, counted over all images of the run; a row has GROUPS.
+    """
+    # Each k is a column of the window and a channel in it.
     k = tl.arange(0, COLUMNS * PADDED)
     margin: tl.constexpr = (SIDE - 1) // 2
+    # Where in the image the window of each group lies; partly outside of it on the border.
     row = (p // GROUPS) % OUT_HEIGHT * STRIDE + i - margin
     column = (p % GROUPS * (SPAN * STRIDE))[:, None] + (j0 + k // PADDED - margin)[None, :]
     mask = ((row >= 0) & (row < HEIGHT) & inside)[:, None] & (column >= 0) & (column < WIDTH)
+    # Channels that are not there, and columns past the window, are zeros, too.
     if INPUTS < PADDED:
         mask = mask & (k % PADDED < INPUTS)[None, :]
     if (SIDE + SPAN - 1) % COLUMNS != 0:
@@ -42,7 +63,11 @@ def _load_filter(
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
     COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Load row i of the filter at SPAN places, zeros elsewhere: [COLUMNS * PADDED, SPAN * OUTPUTS]."""
+    """Load row i of the filter at SPAN places, zeros elsewhere: [COLUMNS * PADDED, SPAN * OUTPUTS].
+
+    Input column j0 + (k // PADDED) meets pixel n // OUTPUTS of the group at the difference of the
+    two.
+    """
     n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
     o, c = n % OUTPUTS, k % PADDED
     j = (
@@ -64,7 +89,12 @@ def _load_step(
     SIDE: tl.constexpr, STRIDE: tl.constexpr, BACKWARD: tl.constexpr,
     COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Load the inputs of one step of a product; a row of the filter has STEPS of them."""
+    """Load the inputs of one step of a product; a row of the filter has STEPS of them.
+
+    The gradient of x is itself a convolution, with the filter rotated, of the gradient g. At stride
+    2 it is one of a g with zeros between its pixels, which are not stored but masked: at a pixel of
+    x, only the taps count whose distance to it is even.
+    """
     if BACKWARD and STRIDE == 2:  # only where this weight of the filter met a pixel of x
         margin: tl.constexpr = (SIDE - 1) // 2
         row = (p // OUT_WIDTH) % OUT_HEIGHT + (margin - step // STEPS)
@@ -92,7 +122,14 @@ def convolve_kernel(
 ):  # fmt: skip
     """Store y = conv(x, w), or with BACKWARD the gradient of its input, after the steps that the flags ask for.
 
-    A program computes TILES tiles, one after the other, with a filter that it loads once, or step by step.
+    A program computes TILES tiles of TILE groups, one after the other, with a filter that it loads
+    once (KEEP_FILTER), or step by step. The grid is [blocks, R].
+
+    STATISTICS: store the sums of each channel and of its square over the program's pixels, in
+        `partial`
+    [R, 2, OUTPUTS, blocks]. AFFINE, RESIDUAL and RELU: store relu(y * scale + shift + residual) in
+    place of y. INPUTS are the channels of x, FILTER_INPUTS those of w, which may be fewer (padded
+    images).
     """
     run = tl.program_id(1).to(tl.int64)
     count = pixels // SPAN
@@ -129,6 +166,7 @@ def convolve_kernel(
                                     FILTER_INPUTS, OUTPUTS, SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN)  # fmt: skip
                 total = tl.dot(tile, part, total, input_precision=PRODUCTS)
         at = (run * count + p)[:, None] * (SPAN * OUTPUTS) + n[None, :]
+        # Of the numbers as they are stored, rounded: these are what is normalized.
         if STATISTICS:
             stored = tl.where(inside[:, None], total.to(y.dtype.element_ty).to(tl.float32), 0.0)
             sums += stored
@@ -143,6 +181,7 @@ def convolve_kernel(
         if RELU:
             total = tl.maximum(total, 0.0)
         tl.store(y + at, total.to(y.dtype.element_ty), mask=inside[:, None])
+    # A column of `partial` for each program: added up later, in a fixed order, without atomics.
     if STATISTICS:
         block = (run * 2 * OUTPUTS + tl.arange(0, OUTPUTS)) * blocks + tl.program_id(0)
         tl.store(partial + block, tl.sum(tl.reshape(tl.sum(sums, 0), (SPAN, OUTPUTS)), 0))
@@ -159,7 +198,12 @@ def weight_gradient_kernel(
     COLUMNS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     PRODUCTS: tl.constexpr,
 ):  # fmt: skip
-    """Store x^T g over one split of the pixels, for ROWS filter rows: [COLUMNS * INPUTS, SPAN * OUTPUTS] each."""
+    """Store x^T g over one split of the pixels, for ROWS filter rows: [COLUMNS * INPUTS, SPAN * OUTPUTS] each.
+
+    A product with few rows and columns but all pixels between them: it is cut into `splits`, so
+    that there is work for the whole GPU, and `sum_splits_kernel` adds what they find. With ROWS = 3
+    a program reads g once for all rows of the filter. The grid is [splits * SIDE / ROWS, R].
+    """
     split, first = tl.program_id(0) // (SIDE // ROWS), tl.program_id(0) % (SIDE // ROWS)
     run = tl.program_id(1).to(tl.int64)
     GROUPS: tl.constexpr = OUT_WIDTH // SPAN
@@ -202,7 +246,8 @@ def sum_splits_kernel(
 ):  # fmt: skip
     """Store the gradient of a weight, [SIDE, SIDE, FILTER_INPUTS, OUTPUTS], from what each split found.
 
-    Column j of the inputs meets column j - q of the filter at pixel q of a group.
+    `partial` is [R, splits, SIDE, COLUMNS, INPUTS, SPAN, OUTPUTS]. Column j of the inputs meets
+    column j - q of the filter at pixel q of a group; so a weight's gradient is a sum over q, too.
     """
     run = tl.program_id(1).to(tl.int64)
     size: tl.constexpr = SIDE * SIDE * FILTER_INPUTS * OUTPUTS
@@ -221,7 +266,10 @@ def sum_splits_kernel(
 def statistics_kernel(
     y, partial, pixels, blocks, CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr
 ):  # fmt: skip
-    """Store the sums per channel of y and of its squares, for `norm_kernel`: [R, 2, CHANNELS, blocks]."""
+    """Store the sums per channel of y and of its squares, for `norm_kernel`: [R, 2, CHANNELS, blocks].
+
+    For convolutions of cuDNN, which do not sum on the way as `convolve_kernel` does.
+    """
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, CHANNELS)
     total = tl.zeros((PIXELS, CHANNELS), tl.float32)
@@ -243,7 +291,13 @@ def norm_kernel(
     n, blocks, rows_stride, statistics_stride, eps, momentum,
     CHANNELS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Store the batch-norm statistics of one channel of one run, from the sums that the convolution stored."""
+    """Store the batch-norm statistics of one channel of one run, from the sums that the convolution stored.
+
+    scale and shift, [R, CHANNELS], are such that
+    ``gamma (y - mean) / std + beta = y scale + shift``. mean and inverse = 1 / std are kept for the
+    backward pass. n is the number of pixels. The running variance is the unbiased one, of n - 1, as
+    torch's is.
+    """
     c, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
     total, square = tl.zeros((BLOCKS,), tl.float32), tl.zeros((BLOCKS,), tl.float32)
     base = partial + (run * 2 * CHANNELS + c) * blocks
@@ -273,7 +327,7 @@ def apply_kernel(
     y, scale, shift, residual, out, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Store out = relu(y * scale + shift + residual)."""
+    """Store out = relu(y * scale + shift + residual), computed in float32."""
     run = tl.program_id(1).to(tl.int64)
     p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
     at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
@@ -298,8 +352,9 @@ def gradient_sums_kernel(
 ):  # fmt: skip
     """Store the sums per channel of g' and of g' (y - mean), where g' is g where relu was above 0, and 0 elsewhere.
 
-    OTHER adds the gradient of a second reader to g. Without a RESIDUAL, y tells where relu was above 0, so `out` need
-    not be read. With either of them, g' is stored, too.
+    OTHER adds the gradient of a second reader to g. Without a RESIDUAL, y tells where relu was
+    above 0, so `out` need not be read. With either of them, g' is stored in `masked`, too: with the
+    residual it is also the gradient of that, and a sum of two is not to be computed again.
     """
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, CHANNELS)
@@ -343,7 +398,11 @@ def norm_gradient_kernel(
     partial, mean, inverse, scale, gamma_gradient, beta_gradient, a, b, n, blocks,
     CHANNELS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradients of gamma and beta, and a and b such that the gradient of y is scale g' + a y + b."""
+    """Store the gradients of gamma and beta, and a and b such that the gradient of y is scale g' + a y + b.
+
+    With h = (y - mean) / std, that of y is ``scale (g' - mean(g') - h mean(g' h))``; a and b
+    collect what y and the constant are multiplied by.
+    """
     c, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
     total, product = tl.zeros((BLOCKS,), tl.float32), tl.zeros((BLOCKS,), tl.float32)
     base = partial + (run * 2 * CHANNELS + c) * blocks
@@ -366,7 +425,7 @@ def apply_gradient_kernel(
     g, y, scale, shift, a, b, gradient, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradient of y: scale g' + a y + b."""
+    """Store the gradient of y: scale g' + a y + b; with RELU, g' is made of g here."""
     run = tl.program_id(1).to(tl.int64)
     p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
     at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]

@@ -1,8 +1,16 @@
 """The parameters of R networks of one architecture as matrices, one row per network (a *run*).
 
-All learned numbers of a run are one row of `rows` [R, P], the optimizer's buffers for them one of `momentum` [R, P],
-and all its batch-norm statistics one of `statistics` [R, Q]. A step of SGD is a few operations on matrices, and saving
-the state of all runs means copying three of them.
+All learned numbers of a run are one row of `rows` [R, P], the optimizer's buffers for them one of
+`momentum` [R, P], and all its batch-norm statistics one of `statistics` [R, Q]. A step of SGD is a
+few operations on matrices, and saving the state of all runs means copying three of them.
+
+`NetRows` holds the matrices and maps them to and from networks by name. How images become features
+is up to its two kinds: `SingleNet` runs a network's own module, `stacked.StackedNets` runs R of
+them as one. `sgd_` is the optimizer; `RowMeans` are the means over the last epochs.
+
+A row stores parameters in the order of `net.named_parameters()`, with the axes of filters as the
+kernels read them (`filter_axes`). Everything is a view of the matrices: their memory never moves,
+as captured graphs refer to it.
 """
 
 import copy
@@ -20,7 +28,20 @@ from .precision import Precision, find_precision
 
 
 class NetRows:
-    """The numbers of R networks, and views of them by name, each [R, ...] and a leaf for autograd."""
+    """The numbers of R networks, and views of them by name, each [R, ...] and a leaf for autograd.
+
+    Args:
+        net: like all of them; only names and shapes are read.
+        runs: R.
+        device: where the matrices are. `meta` has none: it only tries whether the networks fit.
+        precision: weights are in its `weights`, float32 or better.
+
+    Attributes:
+        rows, momentum, statistics: the matrices, see above.
+        parameter_views, momentum_views, statistic_views: parts of these by name, [R, ...].
+        leaves: the parameter views as leaves of autograd, in order; `named` has them by name.
+        head_columns: which columns of a row are the head's.
+    """
 
     filter_axes = (0, 2, 3, 1)  # the order in which a row stores the axes of filters [C', C, k, k]
     eval_pixels = 2**21  # evaluated at a time, over all runs: 512 images of 64x64
@@ -46,6 +67,7 @@ class NetRows:
         self.parameter_views, self.momentum_views, self.statistic_views = self._views(
             self.rows, self.momentum, self.statistics
         )
+        # Leaves share the memory of the rows: a step on the rows is one on them.
         self.leaves = [view.detach().requires_grad_() for view in self.parameter_views.values()]
         self.named = dict(zip(self.parameter_views, self.leaves, strict=True))
         sizes = {name: leaf[0].numel() for name, leaf in self.named.items()}
@@ -60,7 +82,7 @@ class NetRows:
         self.head_leaves = [leaf for name, leaf in self.named.items() if name.startswith("head.")]
 
     def decay(self, recipe: Recipe) -> Tensor:
-        """Return the weight decay of each number of a row, [P]."""
+        """Return the weight decay of each number of a row, [P]: 0 for parameters without it."""
         free = undecayed(recipe)
         parts = []
         for name, view in self.parameter_views.items():
@@ -70,7 +92,10 @@ class NetRows:
 
     @torch.no_grad()
     def load(self, run: int, net: Net, momentum: dict[str, Tensor] | None = None) -> None:
-        """Copy a network, and the optimizer's buffers by the parameters' names, to a row."""
+        """Copy a network, and the optimizer's buffers by the parameters' names, to a row.
+
+        Without buffers the row's momentum stays as it is: zeros, at the start.
+        """
         for name, view in self.parameter_views.items():
             view[run].copy_(self._to_row_axes(net.get_parameter(name)))
         for name, view in self.statistic_views.items():
@@ -90,13 +115,22 @@ class NetRows:
 
     @torch.no_grad()
     def load_means(self, run: int, means: Sequence[Tensor], tensors: dict[str, Tensor]) -> None:
-        """Copy the mean weights and statistics of a run, by name, to its rows of the matrices of means."""
+        """Copy the mean weights and statistics of a run to its rows of the matrices of means.
+
+        Args:
+            run: which row.
+            means: matrices like `rows` and `statistics`.
+            tensors: by name, as `State.mean` has them.
+        """
         learned, _, measured = self._views(means[0], self.momentum, means[1])
         for name, view in (learned | measured).items():
             view[run].copy_(self._to_row_axes(tensors[name]))
 
     def run_tensors(self, run: int, *copies: Tensor) -> list[dict[str, Tensor]]:
-        """Return one run's parameters, buffers and statistics by name, from copies of the three matrices."""
+        """Return one run's parameters, buffers and statistics by name.
+
+        From copies of the three matrices: these themselves may be an epoch ahead by then.
+        """
         return [
             {name: self._from_row_axes(view[run]).clone() for name, view in views.items()}
             for views in self._views(*copies)
@@ -110,7 +144,11 @@ class NetRows:
         raise NotImplementedError
 
     def logits(self, features: Tensor) -> Tensor:
-        """Map features [R, B, d] to logits [R, B, K], in float32 or better."""
+        """Map features [R, B, d] to logits [R, B, K], in float32 or better.
+
+        Runs with a cosine head and with a linear one may be in one pack: which rows are normalized
+        is a mask, so that all heads are one product.
+        """
         weight = self.head
         if self.any_cosine:
             features, weight = (
@@ -150,7 +188,12 @@ class NetRows:
 
 
 class SingleNet(NetRows):
-    """One network of any kind, run by its own module; all steps of an epoch but the last go through torch.compile."""
+    """One network of any kind, run by its own module.
+
+    Its parameters are made views of the row. Batches of `compiled_batch` images go through
+    torch.compile, which compiles for one shape; the last batch of an epoch, which may be smaller,
+    does not, nor does evaluation.
+    """
 
     def __init__(
         self,
@@ -161,7 +204,8 @@ class SingleNet(NetRows):
         compiled_batch: int | None,
     ):
         super().__init__(net, 1, device, precision)
-        # The module's own parameters and statistics become views of the row: a step on the row is one on the module.
+        # The module's own parameters and statistics become views of the row: a step on the row is
+        # one on the module.
         self.net = copy.deepcopy(net).to(device, self.rows.dtype)
         for name, p in self.net.named_parameters():
             p.data = self._from_row_axes(self.parameter_views[name][0])
@@ -179,6 +223,7 @@ class SingleNet(NetRows):
         else:
             self.compiled_body = self.net.body
         storage = self.precision.storage
+        # A module rounds its activations by autocast; stacked networks do so by themselves.
         half = storage in (torch.bfloat16, torch.float16)
         if half:
             self.autocast = torch.autocast(device.type, storage, cache_enabled=False)
@@ -188,6 +233,8 @@ class SingleNet(NetRows):
     def features(self, x: Tensor, *, training: bool) -> Tensor:
         self.net.train(training)
         with self.autocast:
+            # Another shape would be compiled anew, which takes longer than the few steps that have
+            # it.
             if training and x.shape[1] == self.compiled_batch:
                 body = self.compiled_body
             else:
@@ -206,7 +253,18 @@ def sgd_(
     recipe: Recipe,
     decay: Tensor | float | None = None,
 ) -> None:
-    """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
+    """Take a step of SGD with momentum, on matrices.
+
+    ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``.
+    As torch.optim.SGD: its first step sets m to g; with m = 0 at first, that is the same.
+
+    Args:
+        rows, momentum: [R, P] or a part of their columns, changed in place.
+        gradient: of the same shape.
+        lr: a tensor on the device, as graphs must read it anew in every replay.
+        recipe: momentum, Nesterov, and the weight decay where `decay` is None.
+        decay: of each column, [P], or of all.
+    """
     if decay is None:
         decay = recipe.weight_decay
     if isinstance(decay, Tensor):
@@ -220,7 +278,11 @@ def sgd_(
 
 
 class RowMeans:
-    """The means of packed networks: matrices like their rows and statistics; none where the recipe averages nothing."""
+    """The means of packed networks over the last epochs, see `Recipe.average`.
+
+    They are matrices like the rows and the statistics; there are none where the recipe averages
+    nothing.
+    """
 
     def __init__(self, nets: NetRows, recipe: Recipe):
         self.nets = nets
@@ -237,7 +299,11 @@ class RowMeans:
 
     @torch.no_grad()
     def add(self, epoch: int) -> bool:
-        """Take in the weights after an epoch, as far as the recipe asks; return whether their mean replaced them."""
+        """Take in the weights after an epoch, as far as the recipe asks.
+
+        Returns:
+            Whether their mean has replaced them, as it does after the last epoch.
+        """
         count = self.recipe.epochs_averaged(epoch)
         current = (self.nets.rows, self.nets.statistics)
         if not count:
@@ -252,7 +318,11 @@ class RowMeans:
     def of_run(
         self, run: int, epoch: int, momentum: Tensor, copies: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Return the mean of one run by name, from copies of the matrices after an epoch; empty before there is one."""
+        """Return the mean of one run by name, from copies of the matrices after an epoch.
+
+        It is empty before there is one. `momentum` only fills the place of the second of three
+        matrices.
+        """
         if not self.recipe.epochs_averaged(epoch):
             return {}
         learned, _, measured = self.nets.run_tensors(run, copies[0], momentum, copies[1])

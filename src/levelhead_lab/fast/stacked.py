@@ -1,4 +1,17 @@
-"""R networks of one architecture as one: every layer works on all of them at once."""
+"""R networks of one architecture as one: every layer works on all of them at once.
+
+A narrow network cannot fill a GPU: its kernels are too small. R of them side by side can, with
+weights [R, ...] and activations [R, B, H, W, C].
+
+`StackedNets` reads the body of a `Net` layer by layer (`_layers`) and makes a function of each for
+all
+runs: a `StackedConvNorm` for a convolution with its batch norm and relu, `_block` for a residual
+block, `_mean` for the pooling at the end. A layer that has no such form raises UnstackableError,
+and `most_stacked` finds out beforehand, on the device `meta`, which computes nothing.
+
+With kernels a layer is one call into `conv_norm`, or for a wide network `cudnn`; without them the
+same is done run by run by torch's own functions, which is slow and what tests compare with.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,20 +26,22 @@ from ..lab.nets import GlobalMean, Net, PadShortcut, ResidualBlock
 from .net_rows import NetRows
 from .precision import Precision
 
-# For which the convolutions of conv_norm are made. With more, cuDNN is good, and one network fills the GPU.
+# For which the convolutions of conv_norm are made. With more, cuDNN is good, and one network fills
+# the GPU.
 KERNEL_CHANNELS = (16, 32, 64)
 CUDNN_CHANNELS = (64, 128, 256, 512, 1024, 2048)
 
-# One tensor for two readers, whose gradients are added where it was made.
+# One tensor for two readers, whose gradients are added where it was made: see `FusedConvNorm`.
 Pair = tuple[Tensor, Tensor]
 # (x [R, B, H, W, C], training) -> the same, or [R, B, d]
 LayerFunction = Callable[[Pair, bool], Pair]
 
 
 class SideStream:
-    """A second CUDA stream, for work whose result is only needed at the end of the step: the filters' gradients.
+    """A second CUDA stream, for work whose result is only needed at the end of the step.
 
-    On a CPU the work is done at once.
+    That is the gradients of filters: the next layer of the backward pass needs that of x, not
+    these. On a CPU the work is done at once.
     """
 
     def __init__(self, device: torch.device):
@@ -39,6 +54,7 @@ class SideStream:
     def __call__(self, work: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         if self.stream is None:
             return work(*tensors)
+        # Behind all that is queued so far, so that the tensors are ready.
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             result = work(*tensors)
@@ -82,6 +98,7 @@ class StackedConvNorm:
                 outs.append(self._one_run(run, x[run], beside, relu, training))
             out = torch.stack(outs)
             return out, out
+        # Imported here, as they need Triton.
         from . import conv_norm
         from .cudnn import CudnnConvolutions
 
@@ -97,7 +114,8 @@ class StackedConvNorm:
             )
             options = self.stride, relu, self.eps, self.momentum, self.products, self.side_stream
             return conv_norm.FusedConvNorm.apply(x, residual, *state, *options, convolutions)  # type: ignore[return-value]
-        # In evaluation batch norm is a scale and a shift of each channel, which the convolution applies.
+        # In evaluation batch norm is a scale and a shift of each channel, which the convolution
+        # applies.
         scale = self.gamma * torch.rsqrt(self.running_var + self.eps)
         affine = scale, self.beta - self.running_mean * scale
         how = {"stride": self.stride, "products": self.products}
@@ -132,13 +150,17 @@ class StackedConvNorm:
 
 
 class UnstackableError(LevelheadError):
-    """A layer has no form for several runs at once."""
+    """A layer has no form for several runs at once; caught by `most_stacked`."""
 
 
 class StackedNets(NetRows):
     """R networks of convolutions, batch norms and relus, like `net`; `kernels` are Triton's, else plain torch.
 
     A wide network is alone: with kernels, cuDNN convolves, and Triton's do the rest.
+
+    Raises:
+        UnstackableError: if a layer has no stacked form, its number of channels is not one that the
+            kernels are made for, or several wide networks are asked for.
     """
 
     filter_axes = (2, 3, 1, 0)  # as the kernels read them
@@ -170,15 +192,18 @@ class StackedNets(NetRows):
         self.layers = list(self._layers(net.body))
 
     def refresh(self) -> None:
+        """Copy the weights to the format of activations, in which convolutions read them."""
         if self.cast_rows is not self.rows:
             self.cast_rows.copy_(self.rows)
 
     def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return the gradients of all leaves as rows, [R, P]; wait for those of the side stream."""
         if self.side_stream is not None:
             self.side_stream.join()
         return super().gradient_rows(gradients)
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
+        # Images have 1 or 3 channels, and the kernels read more, of zeros.
         spare = 0
         if self.side_stream is not None:
             spare = self.image_channels - x.shape[4]
@@ -189,7 +214,11 @@ class StackedNets(NetRows):
         return pair[0].to(self.rows.dtype)
 
     def _layers(self, body: nn.Module) -> Iterator[LayerFunction]:
-        """Yield a function for each layer of the body; raise UnstackableError at one that has no stacked form."""
+        """Yield a function for each layer of the body.
+
+        A convolution, its batch norm and a relu after it are one layer here; alone none of them has
+        a form.
+        """
         parts = []
         if isinstance(body, nn.Sequential):
             parts = list(body.named_children())
@@ -223,6 +252,7 @@ class StackedNets(NetRows):
             norm = self._conv_norm(f"{name}.shortcut.0", by[0], f"{name}.shortcut.1", by[1])
 
         def layer(pair: Pair, training: bool) -> Pair:
+            # The input for two readers: the convolutions, and the shortcut beside them.
             x, beside = pair
             y, _ = first(x, training=training)
             if norm is not None:
@@ -234,6 +264,7 @@ class StackedNets(NetRows):
         return layer
 
     def _mean(self, pair: Pair, training: bool) -> Pair:
+        """Map [R, B, H, W, C] to features [R, B, C], in the dtype of the weights."""
         features = pair[0].mean(dim=(2, 3), dtype=self.rows.dtype)
         return features, features
 
@@ -245,6 +276,7 @@ class StackedNets(NetRows):
         assert isinstance(norm, nn.BatchNorm2d)
         if not _is_plain(conv) or norm.momentum is None:
             raise UnstackableError(f"{conv_name} is not a plain 1x1 or 3x3 convolution")
+        # The kernels are compiled for some numbers of channels; without kernels any will do.
         made_for = CUDNN_CHANNELS if self.wide else KERNEL_CHANNELS
         inputs = conv.in_channels
         if inputs <= 3:  # of images, which the first layer takes padded
@@ -293,7 +325,10 @@ def _is_wide(net: Net) -> bool:
 def most_stacked(
     net: Net, most: int, precision: Precision | torch.dtype = torch.float32, *, kernels: bool
 ) -> int:
-    """Return how many networks like this one `StackedNets` takes: `most`, 1 of a wide one, or 0."""
+    """Return how many networks like this one `StackedNets` takes: `most`, 1 of a wide one, or 0.
+
+    It is tried, on a device without memory: so there is no second list of what can be stacked.
+    """
     for runs in sorted({most, 1}, reverse=True):
         try:
             StackedNets(net, runs, torch.device("meta"), precision, kernels=kernels)

@@ -243,8 +243,7 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     """Return the decoded images of files, with their labels.
 
     Large sets are cached, decoded, in the folder LEVELHEAD_CACHE, and then mapped into memory. A
-    set
-    with bad images is not: the cache has images alone, and would not say which files they are of.
+    set with bad images is not: the cache has images alone, and would not say of which files.
 
     Args:
         samples: file and label of each.
