@@ -12,6 +12,7 @@ from levelhead.report import of_file, of_tuned
 from levelhead.report.calibration import calibration
 from levelhead.report.confusion import matrices
 from levelhead.report.page import render_page
+from levelhead.report.use_it import code_to_use
 
 DRAW = np.random.default_rng(0)
 LABELS = np.repeat([0, 1, 2], [200, 60, 40])
@@ -68,6 +69,17 @@ def test_without_features_what_needs_them_is_left_out_and_the_page_says_so():
     assert "judged as if all of each offset arrived" in other
 
 
+def test_commands_and_code_to_copy_have_the_features():
+    code = code_to_use(of_tuned(TUNED, LOGITS, LABELS, features=FEATURES))
+    assert (
+        "levelhead adjust model.safetensors --tuned tuned.json --features features.npy -o"
+        in code.shell
+    )
+    assert "lh.adjust_(model, tuned, features=features)" in code.python
+    plain = code_to_use(of_tuned(lh.tune(LOGITS, LABELS)))
+    assert "features" not in f"{plain.shell}{plain.python}"
+
+
 def test_features_that_are_no_part_of_the_choice_are_refused():
     plain = lh.tune(LOGITS, LABELS)
     with pytest.raises(
@@ -87,6 +99,12 @@ def test_the_command_line_has_the_same_matrix_and_its_file_leads_back_to_it(
     words = "tune --logits logits.npy --labels labels.npy --features features.npy"
     status, _, err = levelhead(*words.split(), "-o", "tuned.json", "--report", "page.html")
     assert status == 0, err
+    Path("inputs.npy").write_bytes(Path("features.npy").read_bytes())
+    again = words.replace("features.npy", "inputs.npy")
+    status, _, err = levelhead(*again.split(), "--report", "inputs.html")
+    assert "--tuned tuned.json --features inputs.npy" in Path("inputs.html").read_text(
+        encoding="utf-8"
+    )
     tuned = lh.tune(LOGITS, LABELS, features=FEATURES)
     wanted = matrices(of_tuned(tuned, LOGITS, LABELS, features=FEATURES))
     assert wanted != matrices(of_tuned(lh.tune(LOGITS, LABELS), LOGITS, LABELS))
@@ -94,5 +112,6 @@ def test_the_command_line_has_the_same_matrix_and_its_file_leads_back_to_it(
     page = Path("page.html").read_text(encoding="utf-8")
     for cell in wanted[1].rows[0]:
         assert cell.title in page
+    assert "--features features.npy" in page
     np.save("features.npy", FEATURES + 1)
     assert matrices(of_file("tuned.json")) == []

@@ -179,7 +179,7 @@ def tune(
     beside = {"norms": norms, "features": features}
     write_choice(choice, beside, out, plot, new=not force)
     if report is not None:
-        write_page(choice, request.features, report, title or logits.stem, out, model)
+        write_page(choice, beside, request.features, report, title or logits.stem, out, model)
     for line in choice.tuned.warnings:
         say(line)
     show(choice.tuned.to_dict(), summary(choice.tuned, out, plot, report), as_json)
@@ -215,14 +215,26 @@ def write_choice(
 
 def write_page(
     choice: Choice,
+    beside: Mapping[str, Path | None],
     features: np.ndarray | None,
     page: Path,
     title: str,
     tuned_file: Path | None,
     model: Path | None,
 ) -> None:
-    """Write the page of a choice, on the samples that it was made on."""
+    """Write the page of a choice, on the samples that it was made on.
+
+    Args:
+        choice, beside: as in `write_choice`.
+        features: [N, d], what was read of the file of features, if there is one.
+        page: where to.
+        title: of the page.
+        tuned_file, model: the files that the commands on the page name; others stand in for None.
+    """
     from ..report import of_tuned, write
+
+    files = {role: str(source) for role, source in choice.samples.files.items()}
+    files |= {role: str(path) for role, path in beside.items() if path is not None}
 
     subject = of_tuned(
         choice.tuned,
@@ -230,7 +242,7 @@ def write_page(
         choice.samples.labels,
         features=features,
         title=title,
-        files={role: str(source) for role, source in choice.samples.files.items()},
+        files=files,
         tuned_file=str(tuned_file or ""),
         model=str(model or ""),
     )

@@ -188,8 +188,10 @@ def _of_tuned_file(path: Path) -> Subject:
         return of_tuned(tuned, title=path.stem, facts=facts, tuned_file=str(path))
     read = _read(files["logits"], tuned, files.get("labels"), None, None, None, str)
     features = None
+    shown_files = dict(read.files)
     if "features" in files:
         features = arrays.read(files["features"], wanted="features")
+        shown_files["features"] = files["features"]
     return of_tuned(
         tuned,
         read.logits,
@@ -197,7 +199,7 @@ def _of_tuned_file(path: Path) -> Subject:
         features=features,
         title=path.stem,
         facts=facts,
-        files=read.files,
+        files=shown_files,
         tuned_file=str(path),
     )
 

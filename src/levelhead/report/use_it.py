@@ -15,6 +15,7 @@ from .subject import Subject
 MODEL = "model.safetensors"  # stands in where the model's file is not known
 TUNED = "tuned.json"  # where the choice is not in a file: the page offers it under this name
 SCORES = "scores.npy"  # a file of the reader's own
+FEATURES = "features.npy"  # stands in where the file of what the head takes is not known
 
 
 class Code(NamedTuple):
@@ -34,7 +35,13 @@ def code_to_use(subject: Subject) -> Code:
         return Code("", subject.applied.code)
     tuned = subject.tuned_file or TUNED
     model = subject.model or MODEL
-    adjust = ["levelhead", "adjust", model, "--tuned", tuned, "-o", _free_name(model)]
+    adjust = ["levelhead", "adjust", model, "--tuned", tuned]
+    features_too = ""
+    if subject.tuned.reach is not None:
+        # For a head without a bias: its weights take the offsets, by what it takes of held-out samples.
+        adjust += ["--features", subject.files.get("features", FEATURES)]
+        features_too = ", features=features"
+    adjust += ["-o", _free_name(model)]
     apply = ["levelhead", "apply", SCORES, "--tuned", tuned, "-o", "adjusted.npy"]
     if subject.tuned.worthwhile is False:
         adjust.append("--anyway")
@@ -43,7 +50,7 @@ def code_to_use(subject: Subject) -> Code:
         "import levelhead as lh",
         "",
         f"tuned = lh.Tuned.load({tuned!r})",
-        "adjusted = lh.adjust_(model, tuned)  # adjusted.restore() undoes it",
+        f"adjusted = lh.adjust_(model, tuned{features_too})  # adjusted.restore() undoes it",
         "scores = tuned.apply(logits)  # or of any model's scores, without changing it",
     ]
     shell = [
