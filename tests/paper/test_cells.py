@@ -17,6 +17,7 @@ from levelhead_lab.paper.cells import (
 )
 from levelhead_lab.paper.markdown import fill
 from levelhead_lab.paper.paper_tables import post_hoc_table, table1, table2, table3
+from levelhead_lab.paper.row_texts import table2_text
 
 
 def made(
@@ -209,3 +210,10 @@ def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):
         fill(page, "y", "new")
     with pytest.raises(ValueError, match="no place for 'x'"):
         fill(tmp_path / "gone.md", "x", "new")
+
+
+def test_table_2_is_described_without_a_network_by_our_recipe():
+    column = "cao2019-64/tiny-imagenet-sorted:long-tail:100"
+    text = table2_text([made("baseline", 0, 0.66, column=column)])
+    assert "the row Baseline is -0.2 points from the published errors" in text
+    assert "By our recipe" not in text
