@@ -42,7 +42,12 @@ class RowFacts(TypedDict):
 
 @dataclass(frozen=True)
 class AskedRow:
-    """One row of a table in one column."""
+    """One row of a table in one column.
+
+    >>> row = AskedRow("cifar10:100", "Baseline+RS", Cell((21.0, 22.0)), 21.36, "best on test")
+    >>> round(row.distance, 2), row.to_dict()["spread"]
+    (0.14, 0.71)
+    """
 
     column: str
     title: str
@@ -93,10 +98,12 @@ def rows_of(
     for column, method in places:
         # Losses of Cui et al., which only their rows have, are in a table of their own.
         title = (CUI_METHODS.get(method) or METHODS[method]).title
+        # As trained.
         alone = _published(table, column, method)
         rows.append(AskedRow(column, title, cell(records, column, method), alone, ""))
         if column.endswith(":1"):  # on balanced data RS is the identity
             continue
+        # After RS, once for each source of gamma; all of them stand beside the same published number.
         scaled = _published(table, column, f"{method}+rs")
         for source, words in _gammas(table, records, column, method).items():
             ours = cell(records, column, method, source)
@@ -119,6 +126,7 @@ def _gammas(
 ) -> dict[str, str]:
     """Return the sources of gamma to show, and what is said of each; none where RS would have no gamma in earnest."""
     sources = {}
+    # What anybody could have chosen, then what the paper states; what is best on test only beside one of these.
     held = companion_gamma(records, column, method)
     if held is not None:
         sources[HELD_OUT] = f"{held:.2f}, chosen on training images held out"
@@ -156,7 +164,11 @@ def _published(table: PaperTable, column: str, method: str) -> float | None:
 
 
 def _of_row(table: OwnTable, method: str, column: str) -> float | None:
-    """Return the error of the row that is this method, whatever the paper calls it."""
+    """Return the error of the row that is this method, whatever the paper calls it; None if there is no such row.
+
+    >>> _of_row("table1", "ldam-drw", "cifar10:100")  # in the paper, LDAM
+    22.97
+    """
     for row in tables()[table]["rows"]:
         if row.get("is", row["method"]) == method:
             return published_errors(row["method"], table).get(column)
@@ -164,7 +176,12 @@ def _of_row(table: OwnTable, method: str, column: str) -> float | None:
 
 
 def rows_text(rows: Sequence[AskedRow]) -> str:
-    """Return the rows as a table for people, in columns of a terminal; nothing if there are none."""
+    """Return the rows as a table for people, in columns of a terminal; nothing if there are none.
+
+    >>> print(rows_text([AskedRow("cifar10:100", "Baseline", Cell((29.3,)), 29.71, "")]))
+    column       row       ours, %  published  distance  gamma
+    cifar10:100  Baseline  29.30        29.71     -0.41
+    """
     if not rows:
         return ""
     lines = [("column", "row", "ours, %", "published", "distance", "gamma")]

@@ -40,7 +40,10 @@ FRONTIER_DECAY = 5e-4  # the weight decay of the recipe `frontier`; others were 
 
 
 def strong_text(records: Sequence[Record]) -> str:
-    """Say what the recipe `strong` gives with RS, with WVN, and what the hold-out's gamma costs."""
+    """Say what the recipe `strong` gives with RS, with WVN, and what the hold-out's gamma costs.
+
+    A list in Markdown, whose first point needs the column for which we know a published number.
+    """
     best_known = tables()["strong"]["best_known"]
     column = best_known["column"]
     plain = cell(records, column, "baseline").text
@@ -61,6 +64,7 @@ def strong_text(records: Sequence[Record]) -> str:
 
 def _wvn_under_strong(records: Sequence[Record]) -> list[str]:
     """Say in how many columns WVN is ahead of the plain network, both after RS, and by how much."""
+    # By how many points, of the columns that have both.
     ahead = []
     behind = []
     for column in tables()["strong"]["columns"]:
@@ -105,7 +109,10 @@ def _cost_of_the_hold_out(records: Sequence[Record]) -> list[str]:
 
 
 def frontier_text(records: Sequence[Record]) -> str:
-    """Say what one number after plain training gives under the recipe `frontier`, beside losses for imbalance."""
+    """Say what one number after plain training gives under the recipe `frontier`, beside losses for imbalance.
+
+    All strengths are those of hold-outs. Ratio 100 of both data sets is what others publish, so that both are needed.
+    """
     columns = [f"frontier/{data}:100" for data in DATA]
     taken = []  # from which error to which, in words
     differences = []  # of RS from the shift, in points
@@ -172,7 +179,11 @@ def _chosen_rules(records: Sequence[Record]) -> list[str]:
 
 
 def past_frontier_text(runs: Sequence[PastFrontierRun]) -> str:
-    """Say what averaging and mirroring give, of plain networks with the recipe's own weight decay."""
+    """Say what averaging and mirroring give, of plain networks with the recipe's own weight decay.
+
+    Args:
+        runs: results/past_frontier.json; it has such a network of either data set.
+    """
     plain = {}
     for run in runs:
         if run["method"] == "baseline" and run["weight_decay"] == FRONTIER_DECAY:
@@ -196,7 +207,10 @@ def past_frontier_text(runs: Sequence[PastFrontierRun]) -> str:
 
 
 def frontier_long_text(records: Sequence[Record]) -> str:
-    """Say what one number after plain training gives under `frontier-long`, and how many seeds there are."""
+    """Say what one number after plain training gives under `frontier-long`, and how many seeds there are.
+
+    It ends in a colon: the table of all networks of the recipe stands below it.
+    """
     parts = []
     for column in tables()["frontier-long"]["columns"]:
         seeds = len(full_runs(records, column, "baseline"))
@@ -216,7 +230,10 @@ def frontier_long_text(records: Sequence[Record]) -> str:
 
 
 def heads_text(heads: Heads) -> str:
-    """Say how heads fitted again compare with RS, and what was not stored."""
+    """Say how heads fitted again compare with RS, and what was not stored.
+
+    RS is "ahead" of a fit if its error is lower, of whatever network; every fit of every network counts once.
+    """
     # Without those of a hold-out: they are compared with RS in `_companions_text`.
     fitted = ("nearest class mean", "new head", "scales", "scales and offsets")
     parts = []
@@ -266,7 +283,10 @@ def _companions_text(companions: Sequence[RefittedCompanion]) -> str:
 
 
 def unlabelled_text(heads: Heads) -> str:
-    """Say what it costs to choose on one half of the test images and to judge on the other."""
+    """Say what it costs to choose on one half of the test images and to judge on the other.
+
+    It is a warning as well: the rows of the tables were chosen on the images on which they are judged.
+    """
     titles = {"rescale": "RS", "shift": "the shift"}
     parts = []
     for method, network in heads["networks"].items():

@@ -41,7 +41,12 @@ NEAR = 1.0  # points: what counts as reproduced
 
 @dataclass(frozen=True)
 class Distance:
-    """A row of ours minus the published row: points of error by column, of the columns that have records."""
+    """A row of ours minus the published row: points of error by column, of the columns that have records.
+
+    >>> rs = Distance("Baseline+RS", {"cifar10:100": -0.4, "cifar10:10": 1.2})
+    >>> rs.near(), rs.near(within=2.0), rs.farthest
+    ('1 of 2', '2 of 2', 'cifar10:10')
+    """
 
     title: str
     points: dict[str, float]  # above 0 where ours is worse
@@ -119,6 +124,7 @@ def own_distances(records: Sequence[Record]) -> list[Distance]:
     for row in tables()["table1"]["rows"]:
         method = row["method"]
         title = row["title"]
+        # A copied row was trained by another recipe: see `source_distance`.
         if "copied" in row:
             continue
         if method.endswith("+rs"):
@@ -145,6 +151,7 @@ def table2_distances(records: Sequence[Record]) -> list[Distance]:
         if method == row["method"]:
             reading = LAST_EPOCH
         theirs = published_errors(row["method"], "table2")
+        # Both lists of columns stand in the same order; points are kept under the column of Table 2.
         for trained_on, recipe in ((columns, "our recipe"), (by_source, "recipe of Cao et al.")):
             points = {}
             for column, trained_column in zip(columns, trained_on, strict=True):
@@ -174,6 +181,7 @@ def source_distance(
     points = {}
     for column, compared in source_cells(row).items():
         place = compared.place
+        # The same cell by our recipe: the column without a recipe, and the method that the paper's row is.
         if our_recipe:
             place = (column, beside.get("is", beside["method"]))
         ours = cell(records, *place, reading).errors
@@ -208,6 +216,7 @@ def sources_table(records: Sequence[Record]) -> str:
         last = source_distance(records, row)
         if not last.points:
             continue
+        # The sources do not say which epoch their tables show: both readings stand beside each other.
         best = source_distance(records, row, BEST_EPOCH)
         ours = source_distance(records, row, our_recipe=True)
         within = row.get("within", NEAR)

@@ -27,7 +27,11 @@ SHORTCUTS = {"A": "zeros", "pool": "pooled, zeros", "B": "1x1 convolution and ba
 
 
 def setup_table() -> str:
-    """Return the settings of Tables 1 and 2, a column for all data sets that share them."""
+    """Return the settings of Tables 1 and 2, a column for all data sets that share them.
+
+    A row is a setting: network, first layer, recipe and its fields. Only Tables 1 and 2 are asked, by our own recipes;
+    those of sources are described on the page where their rows are.
+    """
     specs = [training.spec for training in [*trainings("table1"), *trainings("table2")]]
     settings = {}
     for data in DATA_TITLES:
@@ -45,6 +49,7 @@ def setup_table() -> str:
 
 def _settings(specs: Sequence[Spec]) -> dict[str, str]:
     """Return the settings that the trainings of a data set share, and all numbers of epochs."""
+    # They differ in method, ratio, seed and, on Tiny ImageNet, in epochs: any of them stands for the rest.
     spec = specs[0]
     recipe = spec.resolve_recipe()
     epochs = dict.fromkeys(str(other.resolve_recipe().epochs) for other in specs)
@@ -63,7 +68,12 @@ def _settings(specs: Sequence[Spec]) -> dict[str, str]:
 
 
 def _setting_text(recipe: Recipe, key: str) -> str:
-    """Return a field of a recipe as the table shows it: nothing where it has no effect."""
+    """Return a field of a recipe as the table shows it: nothing where it has no effect.
+
+    >>> from levelhead_lab.lab.recipe import find_recipe
+    >>> _setting_text(find_recipe("kim2020"), "milestones"), _setting_text(find_recipe("kim2020"), "flip")
+    ('80, 150', 'yes')
+    """
     value = asdict(recipe)[key]
     # Without milestones the rate never falls by steps.
     if key == "lr_decay" and not recipe.milestones:
@@ -86,6 +96,7 @@ def cost_table(records: Sequence[Record]) -> str:
         of_data = [record for record in records if _data(record["column"]) == data]
         if of_data:
             rows.append((title, _spent(of_data)))
+    # Every record is of one of these sets, so that the last row is their sum.
     rows.append(("all", _spent(records)))
     head = ["", "networks", "epochs in all", "hours", "records without a hash"]
     devices = ", ".join(sorted({str(record["device"]) for record in records}))
@@ -142,7 +153,11 @@ def rounding_text(rounding: Rounding) -> str:
 
 
 def _data(column: str) -> str:
-    """Return the data set of a column; Tiny ImageNet with its classes sorted is the same set."""
+    """Return the data set of a column; Tiny ImageNet with its classes sorted is the same set.
+
+    >>> _data("cao2019-64/tiny-imagenet-sorted:step:10")
+    'tiny-imagenet'
+    """
     return without_recipe(column).split(":")[0].removesuffix("-sorted")
 
 

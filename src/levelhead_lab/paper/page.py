@@ -100,9 +100,10 @@ def draw_figures(
         raise FileNotFoundError(
             f"{results}: no records; expected a folder with a .json file per network"
         )
+    # Networks and pages may be missing, records not: without them there is nothing to show.
     networks = whole_snapshots(results.parent / "networks")
     pages = [docs / name for name in PAGES if (docs / name).is_file()]
-    with quiet():
+    with quiet():  # the pages themselves say what warnings would
         sources = figures.collect_sources(results.parent, networks, load_records(results))
         measured = Measured.read(results.parent)
         drawn = write_figures(sources, measured, pictures, docs, say=say)
@@ -124,6 +125,7 @@ def fill_pages(pages: Sequence[Path], texts: Mapping[str, str]) -> None:
     Both are looked for before anything is written. Whether a text has a place can only be told with all pages at hand.
     """
     places_of = {page: markdown.places_in(page) for page in pages}
+    # First what is wanted and not there, then what is there and not wanted.
     for page, names in places_of.items():
         for name in names:
             if name not in texts:
@@ -146,7 +148,7 @@ def fill_pages(pages: Sequence[Path], texts: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Figures:
-    """Pictures that were written, and what stands in their places."""
+    """Pictures that were written, and what stands in their places: `figures` for those of the paper together."""
 
     files: list[Path]
     places: dict[str, str]
@@ -161,6 +163,7 @@ def write_figures(
     say: Callable[[str], None],
 ) -> Figures:
     """Draw the paper's figures, and two that it lacks; a figure whose sources are missing is named instead."""
+    # Those of the paper share one place, in its order; each of ours has its own.
     files, text = figures.write(sources, pictures, docs=docs, say=say)
     texts = {"figures": text}
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
@@ -189,6 +192,7 @@ def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]
     """
     measured = measured or Measured()
     records = sources.records
+    # Judged once: the headline counts the verdicts that the table lists.
     findings = every_finding(records, sources.snapshots, sources.two_features)
     texts = {
         "headline": headline(records, measured.authors, findings),
@@ -233,9 +237,11 @@ def _beyond_places(records: Sequence[Record]) -> dict[str, str]:
         "frontier-long-text": beyond_texts.frontier_long_text(records),
         "frontier-published": beyond_tables.published_table(),
     }
+    # Each of our recipes has a table of its networks; its name is that of the place.
     for name in ("strong", "frontier", "frontier-long"):
         columns = table_named(name)["columns"]
         texts[name] = beyond_tables.other_recipe_table(records, columns, repeated_methods(name))
+    # A table without a cell is empty.
     return {name: text or row_texts.NO_NETWORK for name, text in texts.items()}
 
 
@@ -260,6 +266,7 @@ def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str,
         texts["precision"] = wvn_differs.precision_table(precision)
     if epochs is not None:
         texts["epochs"] = wvn_differs.epochs_table(epochs)
+    # Two texts compare files with each other, and need both.
     if precision is not None and epochs is not None:
         texts["pooled"] = wvn_differs.pooled_text(records, precision, epochs)
     if epochs is not None and authors is not None:
@@ -291,6 +298,7 @@ def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
             judged.append((where, finding))
     if not judged:
         return "No claim has its records yet."
+    # Above the table the totals, below it what could not be judged.
     totals = []
     for outcome in ("reproduced", "partly", "not reproduced"):
         count = sum(finding.outcome == outcome for _, finding in judged)

@@ -56,7 +56,9 @@ def make_record(
     path = post_hoc.path_on_test(snapshot)
     best = path.best("error")
     zero = path.at(0.0)
+    # Without labels: the gamma at which predicted shares are level, as those of a balanced test set should be.
     matched = tune_unlabelled(logits, counts=snapshot.counts, rule=Rescale.name)
+    # What takes a split that not every run keeps, or that not every table asks for.
     held_out = nearest_mean = top_errors = None
     if "held-out" in snapshot.labels:
         held_out = post_hoc.chosen_on_hold_out(snapshot)
@@ -136,7 +138,11 @@ def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> 
 
 
 def _best_epoch(log: Sequence[LogRow]) -> BestEpoch | None:
-    """Return the epoch whose test error is lowest, and that error; None if it was never measured."""
+    """Return the epoch whose test error is lowest, and that error; None if it was never measured.
+
+    >>> _best_epoch([{"epoch": 1}, {"epoch": 2, "test_error": 0.31}, {"epoch": 3, "test_error": 0.29}])
+    {'epoch': 3, 'error': 0.29}
+    """
     best: BestEpoch | None = None
     for row in log:
         error = row.get("test_error")
@@ -153,7 +159,8 @@ def _best_epoch(log: Sequence[LogRow]) -> BestEpoch | None:
 def _norms_over_epochs(log: Sequence[LogRow]) -> NormsOverEpochs:
     """Return the norms at a few epochs, evenly spaced from the first to the last, for Figure 1.
 
-    All epochs of all classes would be most of a record: 180 x 100 numbers on CIFAR-100.
+    All epochs of all classes would be most of a record: 180 x 100 numbers on CIFAR-100. Of a log of three epochs all
+    are kept, of one of 180 every seventh or eighth.
     """
     # The first and the last epoch are among the places, and in a short log some places coincide.
     places: set[int] = set()
@@ -182,7 +189,11 @@ def _rounded(values: ArrayLike, digits: int) -> list[float]:
 
 
 def _per_class(values: ArrayLike, digits: int = 4) -> PerClass:
-    """Return numbers for JSON, which has no NaN: None for a class without samples."""
+    """Return numbers for JSON, which has no NaN: None for a class without samples.
+
+    >>> _per_class([0.91234, float("nan")], digits=2)
+    [0.91, None]
+    """
     numbers: PerClass = []
     for value in _rounded(values, digits):
         if np.isnan(value):

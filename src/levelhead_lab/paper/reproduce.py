@@ -27,7 +27,11 @@ SECONDS_PER_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 53e-6}  # on one H200, f
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """What a table is to be trained with."""
+    """What a table is to be trained with, as the options of `levelhead reproduce`.
+
+    What is trained is decided by `only`, `seeds` and `dtype`; the others say where and how. A record in another
+    precision than `dtype` is refused, not trained again: see `_check_precision`.
+    """
 
     root: Path | None = None  # folder of the data sets; not needed where nothing is missing
     only: Sequence[str] = ()  # the cells wanted, as in `trainings`
@@ -155,6 +159,7 @@ def _train(
         lacking: those without a record.
         options, say, show: as of `reproduce_table`.
     """
+    # The folder of the data is asked for here, and not before: where nothing is missing, nobody needs it.
     if options.root is None:
         data = dict.fromkeys(training.spec.data for training in lacking)
         raise LevelheadError(
@@ -170,6 +175,7 @@ def _train(
         there = len(wanted) - len(missing(wanted, options.results))
         return f"{there} of {len(wanted)} networks have a record"
 
+    # Ctrl-C ends it in a line; what is trained stays, and the same command goes on.
     with graceful_stop(summary, say), epoch_progress(show=show) as report:
         train_missing(
             lacking,
@@ -195,6 +201,8 @@ def _check_precision(wanted: Sequence[Training], results: Path) -> None:
 
     A cell would then have the mean over networks that differ in more than their seed.
     """
+    # A record is named by a hash, which the precision is a part of: the file of another one has another name, and is
+    # found by what it is of.
     networks = {}
     for training in wanted:
         spec = training.spec
@@ -205,6 +213,7 @@ def _check_precision(wanted: Sequence[Training], results: Path) -> None:
         key = (record["column"], record["method"], record["seed"], record["hold_out"])
         training = networks.get(key)
         precision = record["identity"].get("dtype")
+        # The first records do not say their precision.
         if training is not None and precision not in (None, training.spec.dtype):
             raise LevelheadError(
                 f"{results}: {record['name']} is a record of {record['column']}, {record['method']}, seed "

@@ -225,7 +225,7 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
         seconds: its share of the time of its group.
         results: the folder of the records.
     """
-    run_facts = run.facts
+    run_facts = run.facts  # read from the run's folder, once
     facts: RunFacts = {
         "name": training.name,
         "command": training.command,
@@ -249,7 +249,10 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
 
 
 def write_record(path: Path, content: Mapping[str, object]) -> None:
-    """Write a record, a line for each of its keys, so that two of them can be compared line by line."""
+    """Write a record, a line for each of its keys, so that two of them can be compared line by line.
+
+    The file is there whole or not at all: a record that was cut off would count as trained.
+    """
     rows = []
     for key, value in content.items():
         rows.append(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}")
@@ -261,14 +264,23 @@ def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Trainin
 
     Trainings of one column share their data, so that they go together; columns that do not fill a device share one.
     The groups come in the order of their first trainings in `wanted`.
+
+    >>> from levelhead_lab.paper.trainings import trainings
+    >>> wanted = trainings("table1", seeds=1, only=["cifar10:100:wvn", "cifar10:50:focal"])
+    >>> [[training.column for training in group] for group in group_trainings(wanted, slots=2)]
+    [['cifar10:100', 'cifar10:100'], ['cifar10:50']]
+    >>> len(group_trainings(wanted, slots=16))
+    1
     """
     columns: dict[str, list[Training]] = {}
     for training in wanted:
         columns.setdefault(training.column, []).append(training)
+    # A column that fills several devices is cut into chunks.
     chunks = []
     for of_column in columns.values():
         for start in range(0, len(of_column), slots):
             chunks.append(of_column[start : start + slots])
+    # Chunks in the order of what they begin with; a chunk joins the group before it if both fit on a device.
     order = {training.name: i for i, training in enumerate(wanted)}
     groups: list[list[Training]] = []
     for chunk in sorted(chunks, key=lambda chunk: order[chunk[0].name]):

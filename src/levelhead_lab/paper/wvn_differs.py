@@ -154,7 +154,16 @@ def _same_as_ours(authors: Authors, records: Sequence[Record]) -> str:
 def pooled_text(
     records: Sequence[Record], precision: PrecisionStudy, epochs: Sequence[EpochsRun]
 ) -> str:
-    """Return one number for what three measurements of one setting gave, and what each gave."""
+    """Return one number for what three measurements of one setting gave, and what each gave.
+
+    Args:
+        records: of Table 1.
+        precision: of which only networks in bfloat16 count, as those of Table 1 are.
+        epochs: of which only last epochs count.
+
+    Returns:
+        A sentence and a line each for WVN and the baseline, with the pooled mean and spread in bold.
+    """
     lines = []
     for method in ("wvn", "baseline"):
         studies = {
@@ -224,7 +233,10 @@ def precision_table(precision: PrecisionStudy) -> str:
 
 
 def _paired(runs: Sequence[PrecisionRun], others: Sequence[PrecisionRun], part: Part) -> str:
-    """Return the mean difference of networks with the same seed and its standard error; nothing of fewer than two."""
+    """Return the mean difference of networks with the same seed and its standard error; nothing of fewer than two.
+
+    Seeds that only one of the groups has are left out.
+    """
     by_seed = {run["seed"]: run[part] for run in others}
     differences = []
     for run in runs:
@@ -256,6 +268,7 @@ def epochs_text(runs: Sequence[EpochsRun], authors: Authors) -> str:
     and those of the authors' code.
     """
     lines = []
+    # A line for each ratio that was measured.
     for ratio in dict.fromkeys(run["ratio"] for run in runs):
         column = f"cifar10:{ratio:g}"
         published = published_errors("wvn+rs")[column]
@@ -265,11 +278,13 @@ def epochs_text(runs: Sequence[EpochsRun], authors: Authors) -> str:
         for run in authors["runs"]:
             if (run["column"], run["method"], run["which"]) == (column, "wvn", "model_best"):
                 theirs.append(run["RS"])
+        # Ours count whether they normalize after the step or, as in the released code, before it.
         errors = [*at_best, *theirs]
         reached = [error for error in errors if error <= published]
         explains = "does not explain"
         if 2 * len(reached) > len(errors):
             explains = "explains"
+        # Even an epoch that nobody would choose.
         least = min(min(row["rescale"]["error"] for row in run["epochs"]) for run in ours)
         lines.append(
             f"- **At ratio {ratio:g}** {published:.2f} is published. At the epoch that is best on test, "
