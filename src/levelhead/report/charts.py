@@ -2,6 +2,9 @@
 
 They are drawn here, as SVG, so that the page needs no script for them and prints. Calibration and
 norms of a head have charts of their own, in calibration.py and norms.py.
+
+A chart is a function of the subject: it computes the values, makes a `Plane` whose ranges hold them,
+and returns one `<svg>`. Colors, and what is dashed for those who do not see them, are in page.css.
 """
 
 from __future__ import annotations
@@ -83,7 +86,11 @@ def _dots(plane: Plane, values: np.ndarray, when: str) -> Markup:
 
 
 def strength_chart(subject: Subject) -> Markup | None:
-    """Draw the error and the balanced error over the strength of the rule; None if it has none."""
+    """Draw the error and the balanced error over the strength of the rule; None if it has none.
+
+    Both errors, since one pays for the other. The vertical axis begins at 0, so that a small gain
+    looks small.
+    """
     path = subject.path
     if path is None:
         return None
@@ -110,6 +117,7 @@ def strength_chart(subject: Subject) -> Markup | None:
 
 
 def _error_text(error: float) -> str:
+    """Return an error as a label of the axis: a plain 0 where the axis begins."""
     if error == 0:
         return "0"
     return f"{error:.1%}"
@@ -119,6 +127,11 @@ def _steps(plane: Plane, curve: Curve, name: str) -> Markup:
     """Return a step function, as it is at two strengths for each unit of the picture's width.
 
     A curve may have a step for every sample; no screen shows more than these.
+
+    Args:
+        plane: of the chart.
+        curve: constant between its steps, which the path over the strength knows exactly.
+        name: its class in page.css.
     """
     low, high = plane.x_range
     strengths = np.linspace(low, high, 2 * int(plane.width))

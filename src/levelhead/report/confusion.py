@@ -2,6 +2,10 @@
 
 Both are counted from the predictions before and after, so they need samples of one class each;
 without such samples there are none.
+
+A matrix has K^2 cells, which nobody reads beyond some 16 classes: then the pairs that are confused
+most are listed. They are those after the adjustment, with how often they were confused before: the
+question is what is left, and what is new.
 """
 
 from __future__ import annotations
@@ -44,7 +48,11 @@ class ConfusedPair(NamedTuple):
 
 
 def matrices(subject: Subject) -> list[Matrix]:
-    """Return the matrices before and after; none of many classes."""
+    """Return the matrices before and after; none of many classes.
+
+    Shares are of each row, the true class, so that the diagonal has the recalls of a rare and a
+    frequent class side by side; the numbers of samples are in the titles.
+    """
     if not _has_predictions(subject) or subject.classes > MOST_IN_MATRIX:
         return []
     before, after = subject.predictions
@@ -80,9 +88,16 @@ def _has_predictions(subject: Subject) -> bool:
 
 
 def _matrix(subject: Subject, predicted: np.ndarray, title: str) -> Matrix:
-    """Return the matrix of predictions [N], with the rarest class first."""
+    """Return the matrix of predictions [N], with the rarest class first, as in the table of classes.
+
+    Args:
+        subject: has the labels, and the order.
+        predicted: [N], indices.
+        title: above the matrix.
+    """
     size = subject.classes
     order = subject.rare_first
+    # A pair (true, predicted) is one number, true * K + predicted, so one pass counts all cells.
     flat = np.bincount(np.asarray(subject.labels) * size + predicted, minlength=size**2)
     table = flat.reshape(size, size)[order][:, order]
     rows = []

@@ -1,4 +1,12 @@
-"""Norms of the weight vectors of a head: against counts, and over the epochs of training."""
+"""Norms of the weight vectors of a head: against counts, and over the epochs of training.
+
+The paper's observation, on the reader's own model: plain training gives frequent classes long weight
+vectors (`norms_chart`, rings), a rule that multiplies takes that back (dots), and over the epochs one
+sees it come about, or not come about under WVN (`training_chart`, of `norm_history`). A rule that
+only adds changes no norm, so then there is no first chart.
+
+Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +24,10 @@ MOST_LINES = 12  # classes whose norms are drawn over the epochs: six colors, ea
 
 
 def norms_chart(subject: Subject) -> Markup | None:
-    """Draw weight norms against counts, before and after; None if no norm changes."""
+    """Draw weight norms against counts, before and after; None if no norm changes.
+
+    None also where head or counts are not known, or where two classes share one row of the head.
+    """
     head = subject.head
     adjustment = subject.tuned.adjustment
     if head is None or subject.counts is None or not adjustment.multiplies:
@@ -69,7 +80,12 @@ class NormHistory(NamedTuple):
 
 
 def norm_history(subject: Subject) -> NormHistory | None:
-    """Return the norms of up to `MOST_LINES` classes; None if the log does not have two epochs of them."""
+    """Return the norms of up to `MOST_LINES` classes; None if the log does not have two epochs of them.
+
+    Raises:
+        LevelheadError: a record whose norms are no K finite numbers: the log was changed by hand, or
+            is that of another run.
+    """
     records = [record for record in subject.log if record.get("norms") is not None]
     if len(records) < 2 or subject.counts is None:
         return None
@@ -99,7 +115,7 @@ def norm_history(subject: Subject) -> NormHistory | None:
 
 
 def training_chart(history: NormHistory) -> Markup:
-    """Draw the norms of some classes over the epochs."""
+    """Draw the norms of some classes over the epochs, from 0, where a vector would have no direction."""
     highest = max(float(line.norms.max()) for line in history.lines)
     x_range = (float(history.epochs.min()), float(history.epochs.max()))
     y_range = (0.0, 1.05 * highest or 1.0)

@@ -58,6 +58,12 @@ class PageTable:
     def of_markdown(title: str, text: str, note: str = "") -> PageTable:
         """Return a table that is written in Markdown.
 
+        Emphasis is dropped: the page has its own.
+
+        Args:
+            title, note: as in `PageTable`.
+            text: the lines of the table: header, rule, rows.
+
         >>> table = PageTable.of_markdown("errors", "| | 100 |\\n|---|---|\\n| WVN | **20.2** |")
         >>> table.header, table.rows
         (['', '100'], [['WVN', '20.2']])
@@ -90,6 +96,10 @@ def write(
         out: an .html file.
         subjects, tables: at least one of either; tables are shown below the subjects.
         command: the command that made the page, for its last lines.
+
+    Raises:
+        LevelheadError: another suffix, or nothing to show.
+        OSError: the page cannot be written; a page that was there is then as it was.
     """
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
@@ -127,9 +137,14 @@ def render_page(
     tables: Sequence[PageTable] = (),
     command: str = "",
 ) -> str:
-    """Return the page as text. Arguments are as in `write`."""
+    """Return the page as text. Arguments are as in `write`.
+
+    The Content-Security-Policy names the one script and the one style by their sha256, so a browser
+    runs nothing else: not even what a class name could smuggle past the escaping.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    # StrictUndefined: a name that page.html has wrong is an error, and no hole in the page.
     environment = Environment(
         loader=PackageLoader("levelhead.report", ""),
         autoescape=True,
@@ -165,7 +180,10 @@ def render_page(
 
 
 def _best(subjects: Sequence[Subject]) -> float | None:
-    """Return the highest balanced accuracy, to be marked; None if there is nothing to compare."""
+    """Return the highest balanced accuracy, to be marked; None if there is nothing to compare.
+
+    Whatever each subject was chosen for, all that were judged have this number.
+    """
     adjusted = []
     for subject in subjects:
         evidence = subject.tuned.evidence
@@ -214,7 +232,14 @@ class Shown:
 
 
 def show(subject: Subject, index: int) -> Shown:
-    """Return all that the page shows of a subject."""
+    """Return all that the page shows of a subject.
+
+    Everything is computed here, so that page.html only places it, beside the words of `Tuned`.
+
+    Args:
+        subject: to show.
+        index: its number on the page, by which the ids of its elements differ from others'.
+    """
     tuned = subject.tuned
     status = words.status(subject)
     tuned_json = json.dumps(tuned.to_dict()).encode()
@@ -223,6 +248,7 @@ def show(subject: Subject, index: int) -> Shown:
     if tuned.evidence is not None:
         recalls = recall_chart(subject)
 
+    # Each part is empty or None where the subject does not have what it needs.
     diagrams = []
     calibration_note = ""
     counted = calibration(subject)
@@ -279,4 +305,5 @@ def _hash(text: str) -> str:
 
 
 def _asset(name: str) -> str:
+    """Return the text of a file of this folder, stripped: the hash in the policy is of exactly this."""
     return (files("levelhead.report") / name).read_text(encoding="utf-8").strip()

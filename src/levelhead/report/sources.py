@@ -3,6 +3,10 @@
 `of_file` tells what a path is. Logits are read here, and the choice is made on them unless one is
 given; a tuned.json names the files it was chosen on, which are read again if they are unchanged;
 a run's folder and a snapshot are read by `levelhead_lab`, which wrote them.
+
+A file is known by its bytes: a tuned.json has the sha256 of what it was chosen on. So the page never
+shows a choice on samples that only have the same name, and a file of logits that is the choice's own
+is not taken for new samples.
 """
 
 from __future__ import annotations
@@ -49,6 +53,11 @@ def of_file(
         title: instead of the file's name.
         model: the model's file, for the commands to copy.
         say: called with what the logits' file holds besides logits.
+
+    Raises:
+        LevelheadError: a file of no known kind, or what does not go together: a metric or a rule beside
+            a choice that is made already.
+        OSError: a file that cannot be read.
     """
     place = Path(path)
     choice = None
@@ -86,7 +95,16 @@ def of_file(
 
 
 def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None = None) -> Subject:
-    """Return the subject of a run that `levelhead train` wrote: its snapshot and its log."""
+    """Return the subject of a run that `levelhead train` wrote: its snapshot and its log.
+
+    Args:
+        folder: of the run.
+        tuned: a choice to show; if None, one is made on the run's held-out samples.
+        rule: of that choice.
+
+    Raises:
+        ModuleNotFoundError: `levelhead_lab` is not installed.
+    """
     of_run_folder = from_the_study("runs.subject:of_run", needed_by=f"a page of the run {folder}")
     return of_run_folder(folder, tuned=tuned, rule=rule)
 
@@ -100,7 +118,13 @@ def _read(
     label_column: str | None,
     say: Callable[[str], object],
 ) -> samples_file.SamplesRead:
-    """Read the samples of a file of logits, with the classes and the background of a choice."""
+    """Read the samples of a file of logits, with the classes and the background of a choice.
+
+    Args:
+        place: the file of the logits.
+        tuned: says whether labels are one class or several, and what the classes are called if `names` does not.
+        labels, counts_file, names, label_column, say: as in `of_file`.
+    """
     background = None
     if tuned is not None:
         names = names or tuned.names
@@ -168,7 +192,11 @@ def _are_its_own(tuned: Tuned, logits: str | Path) -> bool:
 
 
 def _of_tuned_file(path: Path) -> Subject:
-    """Return the subject of a tuned.json, with the samples it was chosen on where these are found."""
+    """Return the subject of a tuned.json, with the samples it was chosen on where these are found.
+
+    Without them, the page has the tables that the file brings, and says of each file why it is not
+    here: moved, or changed since.
+    """
     tuned = read_tuned(path)
     facts = with_sha256({"tuned": path})
     sources = tuned.sources or {"files": {}, "sha256": {}}
@@ -205,7 +233,10 @@ def _of_tuned_file(path: Path) -> Subject:
 
 
 def _find_source(name: str, folder: Path) -> Path | None:
-    """Return where a file is: it is named from where the command ran, or lies beside the tuned.json."""
+    """Return where a file is: it is named from where the command ran, or lies beside the tuned.json.
+
+    The second is for a folder that was moved or sent as a whole. None if it is in neither place.
+    """
     for place in (Path(name), folder / name):
         if arrays.file_of(place).is_file():
             return place

@@ -3,6 +3,11 @@
 `of_tuned` makes one: it checks the samples and, if the choice was made on others, judges it on
 these. What the page needs beyond that is computed when it is asked for, once: rows of classes,
 predictions before and after, the path over a strength.
+
+Two kinds of numbers meet here. Those of the tables (`rows`) come from the choice's evidence, where
+each sample was predicted by a fit that has not seen it. Those from the logits (`predictions`,
+`path`) are of the one fit that is used, on samples that it was fitted on, and look a little better;
+the notes of words.py say so. On other samples (`measured`) both are the same.
 """
 
 from __future__ import annotations
@@ -48,10 +53,10 @@ class Applied(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class, or one label of several, before and after."""
+    """One class, or one label of several, before and after: a row of the page's table."""
 
-    index: int
-    name: str
+    index: int  # its column in the logits
+    name: str  # its index as text, if it has no name
     count: float | None  # training samples; None if that is not known
     samples: int | None  # among those shown; None if that is not known
     recall: Pair
@@ -117,7 +122,10 @@ class Subject:
 
     @cached_property
     def sizes(self) -> np.ndarray | None:
-        """How many of the samples shown each class has, [K]; None if that is not known."""
+        """How many of the samples shown each class has, [K]; None if that is not known.
+
+        Of several labels per sample, how many samples have each label.
+        """
         if self.labels is not None:
             if self.tuned.multilabel:
                 return (self.labels > 0).sum(axis=0)
@@ -142,7 +150,11 @@ class Subject:
 
     @cached_property
     def frequency(self) -> np.ndarray:
-        """How frequent each class is, [K]: in training or, if that does not tell, here."""
+        """How frequent each class is, [K]: in training or, if that does not tell, here.
+
+        By it the page sorts classes, so that rare ones stand together. Equal counts of a training set
+        say nothing of which class is rare, while the samples at hand may.
+        """
         if self.rare_by_counts or self.sizes is None:
             if self.counts is None:
                 return np.ones(self.classes)
@@ -185,7 +197,11 @@ class Subject:
         return rows
 
     def _measures(self) -> tuple[_ClassMeasures, _ClassMeasures]:
-        """Return what is known of each class, before and after: the less, the less there is at hand."""
+        """Return what is known of each class, before and after: the less, the less there is at hand.
+
+        With evidence, its tables. Without (no labels), predictions can be counted if there are logits,
+        which gives shares and nothing else; of a choice alone, nothing is known.
+        """
         evidence = self.tuned.evidence
         if evidence is not None:
             before, after = (
@@ -216,12 +232,18 @@ class Subject:
 
     @cached_property
     def predictions(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the model predicts as it is, and adjusted, [N] each; of one class per sample."""
+        """What the model predicts as it is, and adjusted, [N] each; of one class per sample.
+
+        In a head without a bias, by what arrives of each offset, as `tune` judged it.
+        """
         return predict(self.tuned, self.logits, self.read_as, self.reach)
 
     @cached_property
     def path(self) -> GammaPath | None:
-        """The exact path from 0 to twice the strength of a rule that has one; None for others."""
+        """The exact path from 0 to twice the strength of a rule that has one; None for others.
+
+        Twice, so that one sees what more of it would do.
+        """
         strength = self.tuned.strength
         if not strength or self.logits is None or self.labels is None:
             return None
@@ -239,6 +261,7 @@ class Subject:
         direction = Direction(rule.name, ratios, rule.multiplies)
         logits = self.logits
         kind = self.read_as
+        # Votes of a forest have zeros, which are smoothed before the logarithm, by what was tuned.
         if adjustment.smoothing:
             chunks = [chunk for _, chunk in read_chunks(logits, kind=kind)]
             logits = smooth_votes(np.concatenate(chunks), adjustment.smoothing)[0]
@@ -281,6 +304,10 @@ def of_tuned(
             judged on them.
         facts: as in `Subject`; the files and their sha256 if None.
         title, head, log, files, model, tuned_file, applied: as in `Subject`.
+
+    Raises:
+        LevelheadError: logits of another number of classes, labels that do not fit them, a kind of
+            scores that the rule refuses; `measured` without samples; features where they mean nothing.
 
     >>> from levelhead import tune
     >>> labels = np.repeat([0, 1, 2], [40, 20, 10])
@@ -327,7 +354,12 @@ def of_tuned(
 def _check_samples(
     tuned: Tuned, logits: Array, labels: Array | None
 ) -> tuple[Array, np.ndarray | None]:
-    """Return logits [N, K], and labels as indices [N] or, of several per sample, [N, K] of 0 and 1."""
+    """Return logits [N, K], and labels as indices [N] or, of several per sample, [N, K] of 0 and 1.
+
+    Samples that a choice was made on were checked then, but a page may be made of others, or of a
+    file that has changed. Logits stay as they are, a file mapped into memory too: they are read in
+    chunks later.
+    """
     if tuned.multilabel:
         table = check_label_table(labels)
         return check_label_scores(logits, table, tuned.kind), table
@@ -367,6 +399,12 @@ def judged_on(tuned: Tuned, logits: Array, labels: np.ndarray) -> Tuned:
     """Return a choice with evidence of other samples than it was made on.
 
     They are new to all of its fit, so it is judged as it is, without folds.
+
+    Args:
+        tuned: the choice, whose metric and level of the interval are kept. A cost matrix is no part of
+            what a choice keeps, so then it is balanced error, and a warning says so.
+        logits: [N, K] of the samples.
+        labels: [N], indices; or [N, K] of several labels.
     """
     if tuned.multilabel:
         return judge_labels(tuned, logits, labels)
@@ -419,5 +457,9 @@ def predict(
 
 
 def with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
-    """Return files by what they hold, with the sha256 of each."""
+    """Return files by what they hold, with the sha256 of each: where the page's numbers come from.
+
+    Args:
+        files: {"logits": FILE:KEY, ...}; the digest is of the whole file.
+    """
     return {role: f"{file}, sha256 {arrays.sha256(file)}" for role, file in files.items()}

@@ -3,6 +3,10 @@
 A chart makes a `Plane`, which knows where a value lies in the picture; collects elements that are
 placed by it; and puts them into one `<svg>` with `Plane.picture`. What an element looks like is in
 page.css, by its class.
+
+Names of classes come from users' files, so every text and attribute is escaped, by `tag`: what it
+returns is `Markup`, which Jinja2 and further calls of `tag` take as it is. matplotlib would draw as
+well, but it is an extra that not everybody has, and its pictures would not follow page.css.
 """
 
 from __future__ import annotations
@@ -46,7 +50,12 @@ class Plane(NamedTuple):
         return self.height - self.bottom - (value - low) / span * room
 
     def grid(self, ticks: Sequence[float], text: Callable[[float], str]) -> Markup:
-        """Return a line and a text at each tick of the vertical axis."""
+        """Return a line and a text at each tick of the vertical axis.
+
+        Args:
+            ticks: values, as `nice_ticks` gives them.
+            text: what to write at a value.
+        """
         right = self.width - RIGHT
         parts = []
         for tick in ticks:
@@ -77,7 +86,10 @@ class Plane(NamedTuple):
         return tag("polyline", points=places, class_=f"line {class_}")
 
     def picture(self, label: str, *parts: Markup) -> Markup:
-        """Return all parts as one SVG, with a label for whoever cannot see it."""
+        """Return all parts as one SVG, with a label for whoever cannot see it.
+
+        It has a `viewBox` and no size: it is as wide as its place on the page, and prints sharp.
+        """
         box = f"0 0 {self.width:g} {self.height:g}"
         return tag("svg", Markup("").join(parts), viewBox=box, role="img", aria_label=label)
 
@@ -120,7 +132,7 @@ def change_mark(x: float, before: float, after: float, *, radius: int, title: st
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers from low to high, about three to ten of them.
+    """Return round numbers from low to high, about three to ten of them: multiples of 1, 2 or 5 times a power of 10.
 
     >>> nice_ticks(0.0, 0.42)
     [0.0, 0.1, 0.2, 0.3, 0.4]

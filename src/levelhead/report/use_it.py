@@ -1,6 +1,9 @@
 """Commands and code to copy from a page.
 
 They apply what was chosen to a model's file, to scores, or to a model in memory.
+
+What is copied must run as it is: a test runs every line. So files are quoted for the shell, the
+output has a name that is free, and where a choice gains nothing the commands say --anyway.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ FEATURES = "features.npy"  # stands in where the file of what the head takes is 
 class Code(NamedTuple):
     """What applies a choice: in a shell, and in Python."""
 
-    shell: str
-    python: str
+    shell: str  # commands, a line each; empty where there is nothing to do
+    python: str  # for a `model` and `logits` that the reader has
 
 
 def code_to_use(subject: Subject) -> Code:

@@ -2,6 +2,9 @@
 
 The verdict, the gain and the price are not here: page.html asks `Tuned` for them, so that they are
 the same as in the terminal.
+
+Sentences are whole, and written for someone who has not read the docs: whoever gets the page by mail.
+Every term that needs explaining is in `TERMS`, which the page has as a glossary.
 """
 
 from __future__ import annotations
@@ -49,9 +52,9 @@ ON_TEST = (
 
 @dataclass(frozen=True)
 class Number:
-    """One measure before and after, as a share; more is better."""
+    """One measure before and after, as a share from 0 to 1; more is better."""
 
-    title: str
+    title: str  # a term of `TERMS`, where there is one
     before: float
     after: float
 
@@ -62,7 +65,10 @@ class Number:
 
 
 def status(subject: Subject) -> Status:
-    """Return by which sign and color the verdict is shown."""
+    """Return by which sign and color the verdict is shown.
+
+    A choice made on test labels has a status of its own: whatever it gains there says nothing.
+    """
     tuned = subject.tuned
     if tuned.chosen_on == "test":
         return "test"
@@ -74,7 +80,10 @@ def status(subject: Subject) -> Status:
 
 
 def numbers(subject: Subject) -> list[Number]:
-    """Return the measures over all classes; none if the choice was not judged."""
+    """Return the measures over all classes; none if the choice was not judged.
+
+    Always the same three, whatever it was chosen for: who raises one of them should see the others.
+    """
     evidence = subject.tuned.evidence
     if evidence is None:
         return []
@@ -117,6 +126,7 @@ def reasons(subject: Subject) -> dict[str, str]:
 
 
 def _measured(subject: Subject, n: int) -> str:
+    """Return what the numbers of the page are measured on."""
     if subject.measured is not None:
         return f"{n:,} {subject.measured} samples that had no part in the choice"
     return f"the same {n:,} samples, each predicted by a fit that has not seen it"
