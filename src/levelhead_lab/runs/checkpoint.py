@@ -34,6 +34,7 @@ def write(folder: Path, state: State) -> Path:
     Raises:
         OSError: if it cannot be written; the message says what is kept and how to resume.
     """
+    # safetensors takes contiguous tensors only, which those of a channels-last network are not.
     tensors = {f"weights/{name}": tensor.contiguous() for name, tensor in state.weights.items()}
     tensors |= {f"momentum/{name}": tensor.contiguous() for name, tensor in state.momentum.items()}
     tensors |= {f"mean/{name}": tensor.contiguous() for name, tensor in state.mean.items()}

@@ -155,7 +155,11 @@ def evaluate(
 
 
 def evaluate_tuned(snapshot: Snapshot, tuned: Tuned) -> Evaluation:
-    """Measure a head on its test samples before and after what was chosen, on whatever samples."""
+    """Measure a head on its test samples before and after what was chosen, on whatever samples.
+
+    The adjustment is applied to the head, not to the logits: so what is measured is what a file of the
+    adjusted model computes.
+    """
     head = snapshot.head
     adjusted = tuned.adjustment.head(head)
     labels = snapshot.labels["test"]
@@ -217,7 +221,11 @@ def given_strength(snapshot: Snapshot, rule: str | Rule, strength: float) -> Tun
 
 
 def usual_rule(strength: float | None) -> str:
-    """Return the rule that adjusts a head if none is named: the default or, at a strength, RS."""
+    """Return the rule that adjusts a head if none is named: the default or, at a strength, RS.
+
+    The default rule fits a number for each class and has no strength; who gives one means the
+    paper's.
+    """
     if strength is None:
         return DEFAULT
     return Rescale.name

@@ -144,7 +144,11 @@ def export(run_folder: Path, head: Head, tuned: Tuned, *, adjusted: bool) -> lis
 
 
 def adjusted_name(tuned: Tuned) -> str:
-    """Return the name of the files of an adjusted model: its rule and, where it was given, the strength."""
+    """Return the name of the files of an adjusted model: its rule and, where it was given, the strength.
+
+    What held-out samples choose is the same each time, so one name will do; a strength that was given
+    may be another the next time, and should not replace the file.
+    """
     if tuned.evidence is None and tuned.strength is not None:
         return f"adjusted-{tuned.rule}-{tuned.strength:g}"
     return f"adjusted-{tuned.rule}"
@@ -216,7 +220,13 @@ def _network(
 
 
 def _facts(path: Path) -> JsonObject | None:
-    """Return what a run wrote into the metadata of a model; None for other files."""
+    """Return what a run wrote into the metadata of a model; None for other files.
+
+    Only the header is read: the file may be large, and may be another one.
+
+    Raises:
+        LevelheadError: if the header, or what a run wrote into it, is damaged.
+    """
     note = read_header(path).metadata.get(MODEL_KEY)
     if note is None:
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -21,12 +21,16 @@ from levelhead.support.errors import LevelheadError
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
+from ..lab.progress import EpochProgress
 from ..lab.train import OnBatch, State
 from . import checkpoint
 from .lock import lock_folder
 from .run_folder import EpochRecord, Run
 from .session import TrainingSession, check_finished
 from .spec import Spec
+
+if TYPE_CHECKING:
+    from ..fast.job import Job
 
 # Called with the position of a run and a record of its epoch, or of how far the epoch is.
 OnRunRecord = Callable[[int, EpochRecord], None]
@@ -84,7 +88,6 @@ def run_packed(
     names = names or [None] * len(specs)
     data = data or [None] * len(specs)
     folders = [Run.of(spec, runs, name) for spec, name in zip(specs, names, strict=True)]
-    # What is sure to fail fails here, before any folder is made.
     members: list[_Member] = []
     loaded: dict[tuple[object, ...], Data] = {}
     for position, (spec, folder) in enumerate(zip(specs, folders, strict=True)):
@@ -95,15 +98,15 @@ def run_packed(
             continue
         data_of_spec = data_of_spec or spec.load()
         loaded[spec.data_key] = data_of_spec
-        report_of_run = None
-        if report is not None:
-            report_of_run = partial(report, position)
         session = TrainingSession(
-            folder, spec, data_of_spec, torch.device(device), half=half, report=report_of_run
+            folder,
+            spec,
+            data_of_spec,
+            torch.device(device),
+            half=half,
+            report=_at_position(report, position),
         )
-        on_batch_of_run = None
-        if on_batch is not None:
-            on_batch_of_run = session.batch_report(partial(on_batch, position))
+        on_batch_of_run = session.batch_report(_at_position(on_batch, position))
         members.append(_Member(session, on_batch_of_run))
     with ExitStack() as locks:
         # All folders are locked before the first training begins: one that is busy stops the whole
@@ -125,6 +128,13 @@ def run_packed(
     return folders
 
 
+def _at_position(report: OnRunRecord | None, position: int) -> EpochProgress | None:
+    """Return a callback of many runs as that of the run at one position."""
+    if report is None:
+        return None
+    return partial(report, position)
+
+
 def _train_together(
     members: Sequence[_Member],
     dtype: str,
@@ -137,25 +147,19 @@ def _train_together(
 ) -> None:
     """Train runs of one precision, from their last checkpoints on, and write their results.
 
-    The engine speaks of a job by its position, which is that of its member here.
+    The engine speaks of a job by its position, which is that of its member here. If a callback raises
+    OSError, as for a full disk, it ends that run alone, and the engine raises it when the others are
+    trained.
+
+    Args:
+        members: whose folders are locked and begun.
+        dtype: their precision.
+        slots, device, evaluate_early, save_every, say: as for `run_packed`.
     """
     # Imported here, as a process that trains plainly never needs it.
     from ..fast.fit_many import fit_many
-    from ..fast.job import Job
 
-    jobs = []
-    for session, _ in members:
-        start = session.latest_checkpoint(say, mid_epoch=False)
-        if start is None and checkpoint.checkpoints_in(session.folder):
-            say(
-                f"{session.folder}: the fast engine cannot resume inside an epoch, and every checkpoint is "
-                "inside one; training from the start"
-            )
-        session.resume_from(start)
-        job = Job(
-            session.net, session.data, session.recipe, session.method, session.spec.seed, start
-        )
-        jobs.append(job)
+    jobs = [_resumed_job(session, say) for session, _ in members]
 
     def on_epoch(position: int, record: EpochRecord) -> None:
         members[position].session.end_epoch(record)
@@ -187,8 +191,30 @@ def _train_together(
     )
 
 
+def _resumed_job(session: TrainingSession, say: Callable[[str], None]) -> "Job":
+    """Return the training of a session from the last checkpoint that the fast engine can resume from.
+
+    A run that the plain engine began may have none at the end of an epoch: then it is trained from
+    the start, which is said, as it may cost hours.
+    """
+    from ..fast.job import Job
+
+    start = session.latest_checkpoint(say, mid_epoch=False)
+    if start is None and checkpoint.checkpoints_in(session.folder):
+        say(
+            f"{session.folder}: the fast engine cannot resume inside an epoch, and every checkpoint is "
+            "inside one; training from the start"
+        )
+    session.resume_from(start)
+    return Job(session.net, session.data, session.recipe, session.method, session.spec.seed, start)
+
+
 def check_device(device: str) -> None:
-    """Raise LevelheadError if a GPU is asked for that torch does not see."""
+    """Raise LevelheadError if a GPU is asked for that torch does not see.
+
+    Whoever asks for the executor `packed` on a machine without one should hear it before the data
+    are loaded.
+    """
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise LevelheadError(
             "packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train "

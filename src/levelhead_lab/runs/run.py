@@ -34,7 +34,7 @@ from .run_folder import EpochRecord, Run
 from .session import TrainingSession, check_finished
 from .spec import Spec
 
-# Seconds on an H200, in float32.
+# Seconds on an H200, in float32: what `auto` decides by.
 COMPILING = 120.0  # the kernels
 PLAIN_IMAGE = 2.0e-4  # an image by the plain loop
 FAST_IMAGE = 2.0e-5  # an image by the fast engine
@@ -151,7 +151,14 @@ def _train_plain(
     on_batch: EpochProgress | None,
     say: Callable[[str], None],
 ) -> None:
-    """Train a session's network by the plain engine, from its last checkpoint on, and write the result."""
+    """Train a session's network by the plain engine, from its last checkpoint on, and write the result.
+
+    Args:
+        session: not begun.
+        saver: writes the checkpoints.
+        on_batch: called after every batch with how far the epoch is.
+        say: called with lines for people.
+    """
     writes = session.writes
     with lock_folder(session.folder, writes=writes):
         if session.run.finished:  # by another process, before we held the lock
@@ -201,6 +208,7 @@ class _Saver:
         self.last = time.monotonic()
 
     def __call__(self, current_state: Callable[[], State]) -> None:
+        """Count a step, and save the State after it if that is due."""
         self.taken += 1
         due = time.monotonic() - self.last >= self.seconds
         if self.steps is not None and self.taken % self.steps == 0:
@@ -209,6 +217,7 @@ class _Saver:
             self.save(current_state())
 
     def save(self, state: State) -> None:
+        """Save a State now; the next is due that much later."""
         checkpoint.write(self.folder, state)
         self.last = time.monotonic()
 

@@ -171,6 +171,7 @@ class Run:
         return path
 
     def _finished_file(self, name: str) -> Path:
+        """Return the path of a file that only a finished run has; raise LevelheadError if it is not."""
         if not self.finished:
             raise LevelheadError(
                 f"{self.path}: not finished; run its `levelhead train` command again to resume it"

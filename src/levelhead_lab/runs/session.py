@@ -59,6 +59,15 @@ class TrainingSession:
         writes: whether this process writes; under torchrun only the first one does.
         half: keep the features of the snapshot in half precision.
         report: called after every epoch with its record, once that is on disk.
+
+    Attributes:
+        recipe, method: what the names in the spec stand for.
+        net: in the precision of the spec, on the device; the engine trains it in place.
+        preprocess: how images are prepared for it.
+        epochs: of the whole training.
+
+    Raises:
+        LevelheadError: if the network cannot be built or cannot take the last batch of an epoch.
     """
 
     def __init__(
@@ -109,6 +118,7 @@ class TrainingSession:
             LevelheadError: if the folder holds a run with other settings or data, or is damaged.
         """
         if (self.folder / "spec.json").is_file():
+            # Begun before: by this command, by another one, or with other versions.
             check_same(self.run, self.spec, self.data)
             facts = _complete_facts(self.run)
             # The order of sums, and so their rounding, depends on the number of threads.
@@ -342,7 +352,7 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
     """
     facts = _complete_facts(run)
     asked = spec.identity()
-    stated = facts["identity"]
+    stated = facts["identity"]  # by spec.json
     what_to_do = "choose another name for the new run, or move this folder away"
     for key in {**stated, **asked}:
         if stated.get(key) != asked.get(key):
@@ -358,7 +368,11 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def _complete_facts(run: Run) -> JsonObject:
-    """Return what spec.json holds; raise LevelheadError if a part is missing that is needed here."""
+    """Return what spec.json holds; raise LevelheadError if a part is missing that is needed here.
+
+    Everything that is read from it later is checked at once, so that no KeyError of a folder which
+    somebody edited, or which another version wrote, comes up in the middle of a training.
+    """
     facts = run.facts
     threads = facts.get("threads")
     sound = {

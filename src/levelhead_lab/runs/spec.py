@@ -91,6 +91,7 @@ class Spec:
     dtype: TrainingDtype = "float32"
 
     def __post_init__(self) -> None:
+        # What can be told without the data; an option that would do nothing is refused.
         convert_fields_(self, but="counts")  # checked when the classes are known
         check_seed(self.seed)
         check_share(self.hold_out)
@@ -113,7 +114,10 @@ class Spec:
 
     @property
     def title(self) -> str:
-        """What it is called: data, imbalance, method and seed, such as `cifar10-lt100-wvn-0`."""
+        """What it is called: data, imbalance, method and seed, such as `cifar10-lt100-wvn-0`.
+
+        For people: two specs may have the same one, and differ in their key.
+        """
         data = Path(self._data_name).stem
         shape = ""
         if self.profile == "long-tail":
@@ -198,7 +202,10 @@ class Spec:
 
     @property
     def official(self) -> bool:
-        """Whether the name alone identifies the data, so that they need not be read."""
+        """Whether the name alone identifies the data, so that they need not be read.
+
+        The official files of CIFAR are checked by their md5 when they are read.
+        """
         return self.data in (*OFFICIAL, "digits") and not self.unofficial
 
     @property
@@ -267,7 +274,11 @@ class Spec:
 
     @property
     def key(self) -> str:
-        """A short hash of the identity: runs with the same one compute the same."""
+        """A short hash of the identity: runs with the same one compute the same.
+
+        Eight hex digits are 32 bits. That is enough for a folder of runs; should two ever be the same,
+        `session.check_same` compares the identities themselves, and refuses.
+        """
         content = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 

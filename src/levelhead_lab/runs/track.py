@@ -84,6 +84,11 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
 
 
 def _tensorboard(folder: Path, parameters: Mapping[str, object]) -> Start:
+    """Prepare TensorBoard, which needs no server: event files go into the folder `tensorboard` of the
+    run.
+
+    The spec is not sent: spec.json lies beside them.
+    """
     from torch.utils.tensorboard.writer import SummaryWriter
 
     def start() -> Tracking:
@@ -100,6 +105,9 @@ def _tensorboard(folder: Path, parameters: Mapping[str, object]) -> Start:
 
 
 def _mlflow(folder: Path, parameters: Mapping[str, object]) -> Start:
+    """Prepare MLflow, at the address in MLFLOW_TRACKING_URI; raise LevelheadError if it does not
+    accept runs.
+    """
     import mlflow  # pyright: ignore[reportMissingImports]
 
     # A server that is not there, or a store that this version has given up, says so only when asked.
@@ -124,6 +132,9 @@ def _mlflow(folder: Path, parameters: Mapping[str, object]) -> Start:
 
 
 def _wandb(folder: Path, parameters: Mapping[str, object]) -> Start:
+    """Prepare Weights & Biases: the project is WANDB_PROJECT or `levelhead`; how to log in, and
+    whether to, is its own matter.
+    """
     import wandb  # pyright: ignore[reportMissingImports]
 
     def start() -> Tracking:

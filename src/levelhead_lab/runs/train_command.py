@@ -47,13 +47,20 @@ class TrainOptions:
         LevelheadError: if one has a value that it cannot have: at once, and not after the training.
     """
 
-    name: str | None = None  # the first part of the run's folder; made from the spec if None
-    strength: float | None = None  # of the rule; chosen on the held-out samples if None
-    rule: str | None = None  # how to level the model; that of the method, or offsets, if None
-    anyway: bool = False  # level the model also where nothing is to be gained
-    track: Tracker | None = None  # where to log every epoch too
-    threads: int | None = None  # of the CPU; torch's own choice if None
-    show: bool = True  # draw a progress bar on a terminal
+    # The first part of the name of the run's folder; made from the spec if None.
+    name: str | None = None
+    # Of the rule; chosen on the held-out samples if None.
+    strength: float | None = None
+    # How to level the model; as the method does, or by the default rule, if None.
+    rule: str | None = None
+    # Level the model also where nothing is to be gained.
+    anyway: bool = False
+    # Where to log every epoch too.
+    track: Tracker | None = None
+    # Of the CPU; torch's own choice if None. A run that is resumed keeps its first number.
+    threads: int | None = None
+    # Draw a progress bar on a terminal.
+    show: bool = True
 
     def __post_init__(self) -> None:
         if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
@@ -144,6 +151,9 @@ def _counts_to_keep(path: Path) -> tuple[float, ...] | tuple[tuple[str, float], 
 def data_text(data: Data, most: int = 8) -> str:
     """Return what is trained on, in lines of at most 80 columns.
 
+    Whoever made the data imbalanced by a ratio sees here, before the training, what that left of
+    each class.
+
     Args:
         data: loaded and made imbalanced.
         most: classes to list; if there are more, only the first and last of them by count.
@@ -181,11 +191,15 @@ def train_and_evaluate(
         The result, for programs and for people; nothing in a process that is not the first.
     """
     options = options or TrainOptions()
+    # For the loading of data too; `begin` sets that of a run which is resumed.
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     rule_for(spec.resolve_method())  # raises an error if there is none: before the training
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
     folder = Run.of(spec, runs, options.name).path
+    track = None
+    if first:
+        track = options.track
 
     def summary() -> str:
         total = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
@@ -200,7 +214,7 @@ def train_and_evaluate(
         shown = options.show and first and sys.stderr.isatty()
         with (
             epoch_progress(show=options.show and first) as draw,
-            tracker(options.track if first else None, folder, spec) as log,
+            tracker(track, folder, spec) as log,
         ):
 
             def report(record: EpochRecord) -> None:
@@ -270,6 +284,7 @@ def evaluate_and_export(
         "adjusted": adjusted,
         "files": files,
     }
+    # The same in words, with why the model is as trained, if it is, and what to do about it.
     lines = [
         f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
         "",
@@ -281,7 +296,7 @@ def evaluate_and_export(
             "no samples were held out to choose on, so the head is as trained; pass "
             f"{option('strength')} to set a strength, or train another network with {option('hold_out')} 0.1"
         )
-    if changes and not adjusted:
+    elif changes and not adjusted:
         lines.append(
             "nothing is gained on held-out samples, so the model is written as trained; pass "
             f"{option('anyway')} to adjust it all the same: nothing is trained again"

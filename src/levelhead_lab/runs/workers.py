@@ -133,6 +133,7 @@ def run_tasks(
 
 
 def _pool(where: Where, workers: int | None, device: str | None) -> _Pool[Any]:
+    """Return the pool of a place; of what a worker is, each has its own idea."""
     if where == "here":
         return _ThisProcess()
     if where == "processes":
@@ -225,6 +226,7 @@ class _Processes:
         return _LocalWorker(process, line)
 
     def first_to_end(self, busy: Sequence[_LocalWorker]) -> tuple[_LocalWorker, Answer | None]:
+        """Wait for an answer, or for the end of a process, and keep the process if its task went well."""
         # Either its answer comes, or the process is gone.
         ends = []
         for worker in busy:
@@ -311,6 +313,7 @@ class _Ray:
         return self.task.remote(do, task, Path.cwd())
 
     def first_to_end(self, busy: Sequence[RayObject]) -> tuple[RayObject, Answer | None]:
+        """Wait for a result of the cluster; an error of Ray's own means that the machine is gone."""
         worker = self.ray.wait(busy, num_returns=1)[0][0]
         try:
             return worker, self.ray.get(worker)
@@ -321,5 +324,6 @@ class _Ray:
             return worker, None
 
     def stop(self, busy: Sequence[RayObject]) -> None:
+        """Cancel what is under way; the cluster itself is the user's, and goes on."""
         for task in busy:
             self.ray.cancel(task, force=True)
