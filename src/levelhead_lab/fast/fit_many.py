@@ -237,8 +237,8 @@ class _Schedule:
         position = ended.position
         values = ended.values
         if position not in self.failed and not isfinite(values["loss"]):
-            which = f" of run {position + 1} of {len(self.jobs)}"
-            error = divergence(values["loss"], values["epoch"], values["lr"], which)
+            run = f" of run {position + 1} of {len(self.jobs)}"
+            error = divergence(values["loss"], values["epoch"], values["lr"], run)
             self.failed[position] = error
         if position in self.failed:
             return
@@ -292,11 +292,11 @@ def _packs(jobs: Sequence[Job], most: Callable[[Job], int]) -> list[list[tuple[i
     for position, job in enumerate(jobs):
         alike[_step_signature(job)].append((position, job))
     packs = []
-    for same in alike.values():
+    for group in alike.values():
         # Runs of one method next to each other share one call of its loss.
-        same.sort(key=lambda member: (member[1].method.name, member[0]))
-        size = most(same[0][1])
-        packs += [same[at : at + size] for at in range(0, len(same), size)]
+        group.sort(key=lambda member: (member[1].method.name, member[0]))
+        size = most(group[0][1])
+        packs += [group[at : at + size] for at in range(0, len(group), size)]
     return sorted(packs, key=lambda pack: -len(pack) * pack[0][1].recipe.epochs)
 
 

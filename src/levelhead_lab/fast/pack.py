@@ -174,10 +174,10 @@ class Pack:
         # All runs are in the same stage: they share the recipe, and were packed by the ends of
         # their stages.
         number = next(i for i, stage in enumerate(self.stages[0]) if self.epoch < stage.end)
-        now = [of_run[number] for of_run in self.stages]
-        stage = now[0]
+        stages_now = [of_run[number] for of_run in self.stages]  # of each run
+        stage = stages_now[0]
         progress = (self.epoch - stage.first) / (stage.end - stage.first)
-        plan = self._draw(now, progress)
+        plan = self._draw(stages_now, progress)
         length = plan.indices.shape[1]
         lr = []  # of each step
         for at in range(0, length, self.recipe.batch):
@@ -188,11 +188,12 @@ class Pack:
             self._load_plan(plan, torch.tensor(lr, dtype=self.nets.rows.dtype))
             # What a captured epoch depends on: its length, its stage, and which losses apply.
             parts = []  # of each run, how many of its method's own stages have begun
-            for stage_of_run in now:
+            for stage_of_run in stages_now:
                 parts.append(sum(progress >= start for start in stage_of_run.method.stages))
             needed = (length, number, tuple(parts))
             if needed != self.captured_for:
-                self.work.begin_stage(now, self._losses(now, progress))
+                losses = self._losses(stages_now, progress)
+                self.work.begin_stage(stages_now, losses)
                 self.captured_for = needed
                 self._capture()
             # A network with dropout is alone in its pack.
@@ -206,7 +207,7 @@ class Pack:
             self.pending.append(self._queue_copies(lr[0]))
         self.epoch += 1
 
-    def _draw(self, now: list[Stage], progress: float) -> EpochPlan:
+    def _draw(self, stages_now: list[Stage], progress: float) -> EpochPlan:
         """Draw the epoch of every run; each tensor of the plan is [R, n, ...].
 
         Raises:
@@ -214,7 +215,7 @@ class Pack:
                 packed, which happens where the length is itself drawn at random.
         """
         plans = []
-        for job, stage in zip(self.jobs, now, strict=True):
+        for job, stage in zip(self.jobs, stages_now, strict=True):
             plan = draw_plan(
                 self.data.train.labels,
                 stage.method,
@@ -232,14 +233,15 @@ class Pack:
         by_field = zip(*(plan.tensors for plan in plans), strict=True)
         return EpochPlan(*(torch.stack(of_runs) for of_runs in by_field))
 
-    def _losses(self, now: list[Stage], progress: float) -> list[SharedLoss]:
+    def _losses(self, stages_now: list[Stage], progress: float) -> list[SharedLoss]:
         """Return the losses of the runs at this share of the training.
 
         Neighbors with the same one share it: it is then called once for all of them.
         """
         losses = []
-        for loss, same in groupby(stage.method.loss for stage in now):
-            losses.append(SharedLoss(loss(self.data.counts, progress), len(list(same))))
+        for make_loss, neighbors in groupby(stage.method.loss for stage in stages_now):
+            loss = make_loss(self.data.counts, progress)
+            losses.append(SharedLoss(loss, len(list(neighbors))))
         return losses
 
     def _reset_heads(self) -> None:
@@ -368,8 +370,9 @@ class Pack:
         """Return the State of a run at the end of an epoch, from the copies that were kept."""
         weights, momentum, statistics = self.nets.run_tensors(run, *ended.kept[:3])
         mean = self.means.of_run(run, ended.epoch, ended.kept[1], ended.kept[3:])
-        others = on_host(self.jobs[run].net.state_dict())  # buffers that are not in the rows
-        return State(ended.epoch + 1, 0, others | weights | statistics, momentum, mean=mean)
+        # The network has buffers that are not in the rows, such as counters of batches.
+        all_weights = on_host(self.jobs[run].net.state_dict()) | weights | statistics
+        return State(ended.epoch + 1, 0, all_weights, momentum, mean=mean)
 
     def _capture(self) -> None:
         """Make the graphs: of some steps, of those that are left, and of the evaluation.

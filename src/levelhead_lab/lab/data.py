@@ -177,7 +177,7 @@ def imbalance(
     if profile == "given":
         if counts is None:
             return data
-        goal = profiles.resolve(counts, data.classes, names=data.names)
+        kept_counts = profiles.resolve(counts, data.classes, names=data.names)
     else:
         if counts is not None:
             raise LevelheadError(
@@ -192,8 +192,8 @@ def imbalance(
         else:
             make = profiles.step
         n_1 = largest or data.largest or _largest_that_fits(make, data.counts, ratio)
-        goal = make(n_1, data.classes, ratio)
-    kept = subset_indices(data.train.labels, goal, subset=subset, names=data.names)
+        kept_counts = make(n_1, data.classes, ratio)
+    kept = subset_indices(data.train.labels, kept_counts, subset=subset, names=data.names)
     return replace(data, train=data.train[kept])
 
 

@@ -113,8 +113,8 @@ def _digits_table() -> np.ndarray:
             return np.loadtxt(file, delimiter=",")
     from sklearn import datasets
 
-    both = datasets.load_digits(return_X_y=True)
-    images, labels = cast(tuple[np.ndarray, np.ndarray], both)
+    arrays = datasets.load_digits(return_X_y=True)
+    images, labels = cast(tuple[np.ndarray, np.ndarray], arrays)
     return np.column_stack([images, labels])
 
 

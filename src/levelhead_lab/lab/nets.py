@@ -112,10 +112,10 @@ class PadShortcut(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, pool: bool = False):
         super().__init__()
-        more = outputs - inputs
+        added = outputs - inputs
         self.stride = stride
-        self.before = more // 2
-        self.after = more - more // 2
+        self.before = added // 2
+        self.after = added - added // 2
         self.pool = pool
 
     def forward(self, x: Tensor) -> Tensor:

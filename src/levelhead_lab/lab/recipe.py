@@ -29,8 +29,8 @@ class Recipe:
     """SGD with momentum, its schedule, and how images are prepared.
 
     All fields are part of a run's identity: two runs with equal recipes compute the same. A new
-    field needs a default that changes nothing, and `Spec.identity` leaves it out at that default, so
-    that runs keep their names.
+    field needs a default that changes nothing, and `Spec.identity` leaves it out at that default,
+    so that runs keep their names.
 
     Raises:
         LevelheadError: if a value has another type, is out of its range, or does not go with
@@ -92,10 +92,10 @@ class Recipe:
         """
         lowest = {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0, "cutout": 0}
         lowest |= dict.fromkeys(("lr", "momentum", "weight_decay", "lr_decay"), 0)
-        for key, least in lowest.items():
-            if getattr(self, key) < least:
+        for key, minimum in lowest.items():
+            if getattr(self, key) < minimum:
                 raise LevelheadError(
-                    f"expected at least {least}, got {getattr(self, key)}", parameter=key
+                    f"expected at least {minimum}, got {getattr(self, key)}", parameter=key
                 )
         if not 0 <= self.average <= 1:
             raise LevelheadError(

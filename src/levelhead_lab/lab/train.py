@@ -83,14 +83,14 @@ def stages(recipe: Recipe, method: Method) -> list[Stage]:
     main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
     if method.retrain is None:
         return [main]
-    more = max(1, round(method.retrain.share * recipe.epochs))
+    epochs = max(1, round(method.retrain.share * recipe.epochs))
     # The second stage trains a plain head: nothing is projected.
     second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
 
     def half_cosine(epoch: int, done: float) -> float:
-        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / more)) / 2
+        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / epochs)) / 2
 
-    return [main, Stage(recipe.epochs, recipe.epochs + more, second, True, half_cosine)]
+    return [main, Stage(recipe.epochs, recipe.epochs + epochs, second, True, half_cosine)]
 
 
 # What is known of an epoch at its end, as JSON holds it: `epoch` (from 1 on), `lr`, `loss`,

@@ -236,8 +236,8 @@ def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
 
     # Equalize: each level becomes the number of pixels below it, in steps that fill 0 to 255.
     histogram = torch.zeros(batch * channels * 256, dtype=torch.int32, device=images.device)
-    one = torch.ones_like(histogram[:1])
-    histogram.scatter_add_(0, places.flatten(), one.expand(places.numel()))
+    ones = torch.ones_like(histogram[:1]).expand(places.numel())
+    histogram.scatter_add_(0, places.flatten(), ones)
     histogram = histogram.view(batch, channels, 256)
     # Of all pixels but those of the highest level.
     step = (height * width - histogram.gather(2, high)) // 255

@@ -163,19 +163,19 @@ def changes(method: Method) -> dict[str, str]:
     >>> changes(METHODS["wvn"])
     {'project': 'scale weight vectors to unit length, after every step'}
     """
-    told = {}
+    words = {}
     if method.sample is not None:
-        told["sample"] = _summary(method.sample)
+        words["sample"] = _summary(method.sample)
     if method.loss is not baseline_loss:
-        told["loss"] = _summary(method.loss)
+        words["loss"] = _summary(method.loss)
     if method.project is not None:
-        told["project"] = f"{_summary(method.project)}, {method.order} every step"
+        words["project"] = f"{_summary(method.project)}, {method.order} every step"
     if method.retrain is not None:
         second = method.retrain.sample or method.retrain.loss
-        told["retrain"] = f"train a new head on frozen features; {_summary(second)}"
+        words["retrain"] = f"train a new head on frozen features; {_summary(second)}"
     if method.adjust is not None:
-        told["adjust"] = _summary(method.adjust)
-    return told
+        words["adjust"] = _summary(method.adjust)
+    return words
 
 
 def reference(method: Method) -> str:
