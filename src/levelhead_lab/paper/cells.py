@@ -128,7 +128,10 @@ def _check_data(path: Path, record: Record) -> None:
 
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:
-    """Return the gamma that the hold-out of a cell's companion chooses; None if it has no companion."""
+    """Return the gamma that the hold-out of a cell's companion chooses; None if it has no companion.
+
+    All seeds of a cell share it, as there is one companion for all of them.
+    """
     if column.endswith(":1"):  # on a balanced set, RS is the identity
         return 0.0
     record = companion(records, column, method)
@@ -254,7 +257,11 @@ def top5_cell(
 
 
 def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
-    """Return the run of a cell that held a tenth of its training images out, if there is one."""
+    """Return the run of a cell that held a tenth of its training images out, if there is one.
+
+    A network that was trained on all images has none left to choose gamma on. Its companion, trained without a tenth,
+    is alike enough to lend its gamma; the error is that of the full run, at that gamma.
+    """
     for record in records:
         if (record["column"], record["method"]) == (column, method) and record["held_out"]:
             return record

@@ -33,7 +33,11 @@ Values = Callable[[Record], Sequence[float | None] | None]  # a value per class 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim and whether we see it."""
+    """A claim and whether we see it: a row of the table of claims.
+
+    `outcome` follows from numbers by `outcome_for` or `outcome_if`, with the thresholds that `rule` has in words. It is
+    no judgment of the paper: "not reproduced" means that our networks do not show it, by that rule.
+    """
 
     says: str  # the paper's claim
     number: float  # what was measured
@@ -98,6 +102,7 @@ def judged(
     finding = claim([record for record in records if record["column"] in kept])
     if finding is None or on_all_columns is None:
         return finding
+    # All settings of several columns are of CIFAR-10.
     where = "CIFAR-10"
     if len(papers_columns) == 1:
         where = column_title(papers_columns[0])
@@ -180,7 +185,11 @@ def _with_values(
 def _relative(
     values: Sequence[float | None], balanced: Sequence[float | None]
 ) -> list[float | None]:
-    """Return each class's value over that of the same class on balanced data; None where either is missing."""
+    """Return each class's value over that of the same class on balanced data; None where either is missing.
+
+    >>> _relative([30.0, None, 12.0], [20.0, 10.0, 0.0])
+    [1.5, None, None]
+    """
     ratios: list[float | None] = []
     for value, plain in zip(values, balanced, strict=True):
         if value is None or not plain:

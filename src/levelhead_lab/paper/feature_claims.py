@@ -34,6 +34,7 @@ def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
             widths = run["geometry"].get("sigma_train")
             if widths is None or None in widths:
                 continue
+            # From the rarest class to the most frequent.
             by_count = np.asarray(widths, float)[np.argsort(run["counts"], kind="stable")]
             third = len(by_count) // 3
             rare = by_count[:third].mean()
@@ -71,7 +72,10 @@ def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
 
 
 def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
-    """Judge the one angle that the paper states, at ratio 100; ratio 200 stands beside it."""
+    """Judge the one angle that the paper states, at ratio 100; ratio 200 stands beside it.
+
+    "Nearly 40 degrees" is met from 35 on, and partly from 20 on.
+    """
     gaps = {}
     for column in ("cifar10:100", "cifar10:200"):
         of_rarest = []

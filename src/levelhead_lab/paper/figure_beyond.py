@@ -45,7 +45,14 @@ SPACING = (
 
 
 def draw_frontier(records: Sequence[Record]) -> Drawn:
-    """Draw a group of methods at each ratio: as trained, after RS, and after the shift, one above the other."""
+    """Draw a group of methods at each ratio: as trained, after RS, and after the shift, one above the other.
+
+    Args:
+        records: all there are; a method without one of its three errors is left out.
+
+    Raises:
+        MissingSource: if no method at any ratio has them.
+    """
     methods = repeated_methods("frontier")
     networks_drawn = 0
     figure, axes = panels(2, height=3.4)
@@ -124,11 +131,13 @@ def draw_epochs(runs: Sequence[EpochsRun]) -> Drawn:
     Args:
         runs: what bench/paper/rule_epochs.py measured: of each run its ratio, its method and its epochs.
     """
+    # A row for each ratio at which WVN was measured; the baseline is in the file too, and not drawn.
     epochs_of = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
     ratios = [ratio for ratio, method in epochs_of if method == "wvn"]
     if not ratios:
         raise MissingSource("WVN was not measured epoch by epoch")
     figure, axes = panels(2, len(ratios), height=0.5 + 2.5 * len(ratios), width_ratios=(1.5, 1))
+    # The rows have the same legend: that of the last one serves.
     handles: list[Artist] = []
     for (left, right), ratio in zip(axes, ratios, strict=True):
         epochs = epochs_of[ratio, "wvn"]

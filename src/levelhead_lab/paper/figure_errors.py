@@ -50,6 +50,7 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     if gamma is None:
         raise MissingSource(f"no record of {column}:wvn with a hold-out, which chooses gamma")
     figure, axes = panels(2, height=4.0, sharey=True)
+    # The paper's adjustment, with the gamma that its hold-out chose.
     adjusted = rescale_head(wvn.head, wvn.counts, gamma)
     _draw_matrix(axes[0, 0], "Baseline", baseline.logits("test"), baseline)
     _draw_matrix(axes[0, 1], "WVN+RS", wvn.logits("test", adjusted), wvn)
@@ -96,7 +97,11 @@ def _draw_matrix(panel: Axes, name: str, logits: np.ndarray, snapshot: Snapshot)
 
 
 def draw_error_over_gamma(sources: Sources) -> Drawn:
-    """Draw Figure 7: a row of panels for each data set, a panel for each ratio that has both methods."""
+    """Draw Figure 7: a row of panels for each data set, a panel for each ratio that has both methods.
+
+    A line is the mean curve of all seeds, the triangle on it the gamma that a hold-out chose: how far it is from the
+    lowest point is what choosing costs.
+    """
     columns = {}  # by data set
     for data in ("cifar10", "cifar100"):
         complete = []
@@ -107,6 +112,7 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
             columns[data] = complete
     if not columns:
         raise MissingSource("no column of Table 1 with records of both baseline and wvn")
+    # A row may have fewer panels than another; all are as wide.
     across = max(len(of_data) for of_data in columns.values())
     figure, axes = panels(across, len(columns), height=0.5 + 2.35 * len(columns), sharex="row")
     networks = 0
@@ -116,6 +122,7 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
         for column in of_data:
             networks += sum(len(full_runs(sources.records, column, method)) for method in COLORS)
     figure.supxlabel("gamma", fontsize=9)
+    # A legend of lines that are drawn nowhere: colors are methods, gray is what holds for both.
     panel = axes[0, 0]
     handles = [
         *(panel.plot([], [], color=color, lw=2)[0] for color in COLORS.values()),
@@ -180,7 +187,14 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
 
 
 def _draw_curve(panel: Axes, curve: np.ndarray, gamma: float | None, color: str) -> None:
-    """Draw an error over gamma, bold within a point of the best, with a mark at a gamma that was chosen."""
+    """Draw an error over gamma, bold within a point of the best, with a mark at a gamma that was chosen.
+
+    Args:
+        panel: where to draw.
+        curve: error in percent at the gammas of `cells.GRID`.
+        gamma: that of the hold-out; None if there is no companion.
+        color: of the method.
+    """
     panel.plot(GRID, curve, color=color, lw=1)
     good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
     panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
@@ -190,7 +204,11 @@ def _draw_curve(panel: Axes, curve: np.ndarray, gamma: float | None, color: str)
 
 
 def _tick_distance(reach: float) -> float:
-    """Return the distance of ticks on an axis of gamma that ends at `reach`."""
+    """Return the distance of ticks on an axis of gamma that ends at `reach`: two to four ticks on a narrow panel.
+
+    >>> _tick_distance(2.0), _tick_distance(1.0), _tick_distance(0.5)
+    (1.0, 0.5, 0.2)
+    """
     if reach > 1.2:
         return 1.0
     if reach > 0.6:

@@ -136,6 +136,7 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
             f"no record of {column}:baseline with the geometry of training features"
         )
     data, ratio = column.split(":")
+    # The same classes on as many images each.
     balanced = []
     for run in full_runs(sources.records, f"{data}:1", "baseline"):
         if "sigma_train" in run["geometry"]:
@@ -228,7 +229,10 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> TsneMap:
 
 
 def head_digest(snapshot: Snapshot) -> str:
-    """Return what tells a network from others: a hash of its weight vectors."""
+    """Return what tells a network from others: a hash of its weight vectors, 12 hexadecimal digits.
+
+    In float64, so that it does not depend on the precision in which a file holds them.
+    """
     weight = np.asarray(snapshot.head.numpy().weight, np.float64)
     return hashlib.sha256(weight.tobytes()).hexdigest()[:12]
 
@@ -242,6 +246,7 @@ def draw_tsne(sources: Sources) -> Drawn:
         raise MissingSource(
             "no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)"
         )
+    # The map has the frequent class first, in the color of the baseline everywhere else.
     points = sources.tsne["points"]
     counts = sources.tsne["counts"]
     classes = list(zip(sources.tsne["names"], counts, (style.BASELINE, style.WVN), strict=True))

@@ -62,6 +62,7 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
         yticks=[-1, 0, 1],
     )
     below.axhline(0, color=style.LIGHT, lw=0.8, zorder=0)
+    # Dashed, where the learning rate falls.
     for at in first["identity"]["recipe"]["milestones"]:
         if at >= epochs[-1]:
             continue
@@ -93,7 +94,10 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
 
 
 def draw_relative_norms(sources: Sources) -> Drawn:
-    """Draw Figure 2: a panel for each data set, in it a line for each ratio, classes from frequent to rare."""
+    """Draw Figure 2: a panel for each data set, in it a line for each ratio, classes from frequent to rare.
+
+    A data set with records of one ratio alone is left out: the figure is about how lines part with the ratio.
+    """
     columns_of = {}  # by data set, those that have records
     for data in ("cifar10", "cifar100"):
         trained = [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
@@ -147,7 +151,11 @@ def _draw_ratio(panel: Axes, values: np.ndarray, color: ColorType) -> float:
 
 
 def _means_of_five(values: np.ndarray) -> np.ndarray:
-    """Return the means of neighbors in groups of five; what is left at the end is dropped."""
+    """Return the means of neighbors in groups of five; what is left at the end is dropped.
+
+    >>> _means_of_five(np.arange(12))
+    array([2., 7.])
+    """
     whole = len(values) // 5 * 5
     return values[:whole].reshape(-1, 5).mean(axis=1)
 
@@ -157,6 +165,7 @@ def draw_step_norms(sources: Sources) -> Drawn:
     # Asked for before anything is drawn: both columns must be there.
     runs_of = [sources.runs(column) for column in STEP_COLUMNS]
     figure, axes = style.panels(len(STEP_COLUMNS), height=3.0, sharey=True)
+    # Two counts, one of the frequent and one of the rare half, are two groups of dots with a line at their mean.
     for panel, column, runs in zip(axes[0], STEP_COLUMNS, runs_of, strict=True):
         values = _relative_norms(runs)
         n = np.sort(runs[0]["counts"])[::-1]
@@ -194,6 +203,7 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
         "baseline": (sources.runs(column), style.BASELINE),
         "balanced data": (full_runs(records, balanced, "baseline"), style.GRAY),
     }
+    # What has no records is not drawn.
     rows = {name: (runs, color) for name, (runs, color) in rows.items() if runs}
     figure, ((panel,),) = style.panels(height=3.2)
     ends = {}
@@ -209,6 +219,7 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
         ylim=(0, 1.05),
         xlim=(1, len(counts)),
     )
+    # Classes are named by their counts, in the order of the lines.
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
     style.label_line_ends(panel, len(counts), ends, gap=0.1)
     style.set_title(panel, column_title(column))
@@ -220,7 +231,11 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:
     """Return each class's norm over the largest, the most frequent class first, mean over the records, [K].
 
-    Over the largest of each network, so that a network with large norms does not count for more.
+    Over the largest of each network, so that a network with large norms does not count for more. Classes with equal
+    counts stay in their order, as under step imbalance.
+
+    >>> _relative_norms([{"norms": [1.0, 2.0], "counts": [10, 90]}])
+    array([1. , 0.5])
     """
     rows = []
     for record in records:

@@ -43,7 +43,11 @@ class MissingSource(LevelheadError):
 
 @dataclass(frozen=True)
 class Sources:
-    """What figures are drawn from."""
+    """What figures are drawn from: whatever of it is there.
+
+    A figure asks for what it needs by `runs` and `snapshot`, which raise `MissingSource`; a figure that can do without
+    a line asks `cells.full_runs` for its records.
+    """
 
     records: Sequence[Record]
     # `baseline` and `wvn`, of CIFAR-10 at ratio 100.
@@ -67,7 +71,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure, and a caption that says what is drawn from how many networks."""
+    """A figure, and a caption that says what is drawn from how many networks.
+
+    The caption is made with the figure, so that it cannot speak of networks that are not drawn.
+    """
 
     figure: Figure
     caption: str
@@ -101,6 +108,7 @@ def panels(
         layout="constrained",
         squeeze=False,
     )
+    # Axes in light gray, so that the data are what is seen first.
     for panel in axes.flat:
         panel.tick_params(labelsize=8.5, color=LIGHT)
         panel.spines[:].set_color(LIGHT)
@@ -209,6 +217,7 @@ def move_apart(values: Sequence[float], apart: float) -> list[float]:
             center = (center_before * members_before + center * members) / total
             members = total
         groups.append((center, members))
+    # From groups back to values: evenly around the center, half of them below it.
     places = []
     for center, members in groups:
         for i in range(members):
@@ -217,7 +226,11 @@ def move_apart(values: Sequence[float], apart: float) -> list[float]:
 
 
 def network_count(records: Sequence[Record]) -> str:
-    """Say how many networks a figure shows, and their seeds."""
+    """Say how many networks a figure shows, and their seeds.
+
+    >>> network_count([{"seed": 0}, {"seed": 2}])
+    '2 networks (seeds 0, 2)'
+    """
     seeds = ", ".join(str(record["seed"]) for record in records)
     if len(records) == 1:
         return f"one network (seed {seeds})"
@@ -225,7 +238,13 @@ def network_count(records: Sequence[Record]) -> str:
 
 
 def save_figure(figure: Figure, out: Path, name: str) -> list[Path]:
-    """Write a figure as SVG and PNG; the same figure gives the same bytes."""
+    """Write a figure as SVG and PNG; the same figure gives the same bytes.
+
+    Args:
+        figure: is closed afterwards, since pyplot would keep it in memory.
+        out: the folder; made if it is not there.
+        name: of both files, without their endings.
+    """
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}.svg", out / f"{name}.png"]
     save(figure, *paths, dpi=120)

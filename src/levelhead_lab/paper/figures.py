@@ -88,6 +88,7 @@ def write_figure(
     except MissingSource as missing:
         say(f"{name} is not drawn: {missing}")
         return [], f"Not drawn: {missing}."
+    # A page points to pictures by a path from where it lies itself.
     folder = out
     if docs is not None:
         folder = Path(os.path.relpath(out, docs))
@@ -106,6 +107,7 @@ def collect_sources(
         snapshots: whole networks by method, as of `record.whole_snapshots`.
         records: all there are.
     """
+    # A map needs the features of a whole network.
     baseline = snapshots.get("baseline")
     kept = results / "figures"
     tsne = None

@@ -26,6 +26,7 @@ def near_best_width(curve: Sequence[float]) -> float:
     >>> near_best_width([0.3] * 50 + [0.2] * 151)
     1.51
     """
+    # Each point of the grid stands for as much of the axis as lies between two of them.
     good = np.asarray(curve) <= min(curve) + WITHIN
     return round(float(good.sum() * (GRID[1] - GRID[0])), 6)
 
@@ -65,6 +66,7 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
 
 def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
     """Judge by the widths at equal ratio and method, on CIFAR-10 and on CIFAR-100."""
+    # Both methods count: a narrower range on CIFAR-100 should not depend on WVN.
     pairs = []
     for column in table1_columns("cifar10", imbalanced=True):
         for method in ("baseline", "wvn"):

@@ -86,8 +86,8 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
         columns = [c for c in table1_columns(data) if full_runs(records, c, "baseline")]
         if len(columns) < 3:  # a rank correlation of two points is 1 or -1, whatever they are
             continue
-        apart = []
-        extreme = []
+        apart = []  # largest norm over the smallest, of each column, mean over seeds
+        extreme = []  # of each network of an imbalanced column
         for column in columns:
             runs = full_runs(records, column, "baseline")
             apart.append(mean(max(run["norms"]) / min(run["norms"]) for run in runs))
@@ -148,6 +148,7 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
     seen = []
     outcomes = []
     shares = []  # of the baseline's excess that is left
+    # The reading that decides comes first; if it is not trained, the other one does.
     for method in ("over-sample-largest", "over-sample"):
         repeated = full_runs(records, column, method)
         if not repeated:
@@ -171,18 +172,28 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
 
 
 def _norm_excess(records: Sequence[Record]) -> float:
-    """Return by which share the largest norm exceeds the smallest, mean over the records."""
+    """Return by which share the largest norm exceeds the smallest, mean over the records.
+
+    >>> _norm_excess([{"norms": [1.0, 1.5]}, {"norms": [2.0, 2.0]}])
+    0.25
+    """
     return mean(max(record["norms"]) / min(record["norms"]) - 1 for record in records)
 
 
 def _spread(record: Record) -> float:
-    """Return the standard deviation of the norms over their mean."""
+    """Return the standard deviation of the norms over their mean, which does not depend on how large they are."""
     norms = np.asarray(record["norms"])
     return float(norms.std() / norms.mean())
 
 
 def _ends_are_extreme(record: Record) -> bool:
-    """Say whether a most frequent class has the largest norm, and a rarest one the smallest."""
+    """Say whether a most frequent class has the largest norm, and a rarest one the smallest.
+
+    Of classes with equal counts, as a long tail of many classes has at its end, any may be the extreme one.
+
+    >>> _ends_are_extreme({"norms": [2.0, 1.0, 0.9], "counts": [90, 10, 10]})
+    True
+    """
     norms = np.asarray(record["norms"])
     counts = np.asarray(record["counts"])
     largest = counts[norms.argmax()]

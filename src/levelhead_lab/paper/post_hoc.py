@@ -71,7 +71,10 @@ def _chosen_strength(snapshot: Snapshot, rule: str) -> ChosenStrength:
 
 
 def shift_errors(snapshot: Snapshot) -> ShiftErrors:
-    """Return what a record has of the shift: its best strength on test, that without labels, and the whole curve."""
+    """Return what a record has of the shift: its best strength on test, that without labels, and the whole curve.
+
+    The shift adds ``strength * log(n_1 / n_k)`` to each logit. It is not in the paper; pages show it beside RS.
+    """
     path = path_on_test(snapshot, Shift.name)
     matched = tune_unlabelled(
         snapshot.logits("test"), counts=snapshot.counts, rule=rule_on(snapshot, Shift.name)
@@ -94,7 +97,11 @@ def rule_on(snapshot: Snapshot, name: str) -> OneStrength:
 
 
 def path_on_test(snapshot: Snapshot, rule: str = Rescale.name) -> GammaPath:
-    """Return the exact path of the test error over the strength of a rule."""
+    """Return the exact path of the test error over the strength of a rule.
+
+    The path has every strength at which a prediction changes, so that its best point is the best of all strengths and
+    not of a grid; `path.at` reads the errors at any other.
+    """
     return gamma_path(
         snapshot.logits("test"),
         snapshot.labels["test"],
@@ -104,7 +111,11 @@ def path_on_test(snapshot: Snapshot, rule: str = Rescale.name) -> GammaPath:
 
 
 def errors_at(path: GammaPath, strength: float) -> ErrorsAtGamma:
-    """Return a strength and both errors there, rounded as in all records."""
+    """Return a strength and both errors there, rounded as in all records.
+
+    The errors are those at the strength before it is rounded: near a step of the path, they need not be those at the
+    rounded one.
+    """
     point = path.at(float(strength))
     return {
         "gamma": round(float(strength), 4),
@@ -145,7 +156,10 @@ def oracle_error(snapshot: Snapshot) -> OracleErrors | None:
 
 
 def _offsets(snapshot: Snapshot) -> BothErrors:
-    """Return the test errors of the head with an offset for each class, fitted on `held-out`."""
+    """Return the test errors of the head with an offset for each class, fitted on `held-out`.
+
+    Offsets are the default of `levelhead.tune`; they have no strength, and a record no curve of them.
+    """
     tuned = tune(*held_out(snapshot), rule=Offsets.name)
     logits = snapshot.logits("test", tuned.adjustment.head(snapshot.head))
     labels = snapshot.labels["test"]

@@ -45,6 +45,7 @@ def balancing_the_data_does_not_help(records: Sequence[Record]) -> Finding | Non
 def wvn_matters_little_on_balanced_data(records: Sequence[Record]) -> Finding | None:
     """Judge WVN alone beside the baseline at ratio 1, on both data sets: the larger change decides, up or down."""
     balanced = [column for column in table1_columns() if column.endswith(":1")]
+    # Both data sets are needed: of one alone, "both within 1 point" would say too much.
     change = _differences(records, balanced, "wvn", "baseline")
     if len(change) < len(balanced):
         return None
@@ -164,6 +165,7 @@ def _compare_wvn_with_rows(
         plain = cell(records, column, "baseline", source).errors
         if not ours or not plain:
             continue
+        # Baseline+RS, and every row as trained but those of WVN itself.
         others = [mean(plain)]
         for method in METHODS:
             errors = cell(records, column, method).errors
@@ -189,6 +191,7 @@ def rs_is_remarkable_on_tiny_imagenet(records: Sequence[Record]) -> Finding | No
         if not plain or not scaled:
             continue
         gains.append(mean(plain) - mean(scaled))
+        # Every row of the column but those of WVN, which the claim is not about.
         others = []
         for method in METHODS:
             errors = cell(records, column, method).errors
@@ -228,6 +231,7 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
 
     If the plain network's oracle is better, then what WVN gains is not in the features.
     """
+    # The error of either oracle, in each column that has both.
     pairs = []
     for column in table1_columns(imbalanced=True):
         plain = cell(records, column, "baseline", ORACLE).errors
@@ -248,7 +252,11 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
 
 
 def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
-    """Judge by the points that are left between RS, gamma from a hold-out, and the oracle head."""
+    """Judge by the points that are left between RS, gamma from a hold-out, and the oracle head.
+
+    Each method is held against its own oracle: WVN may come nearer to one that is worse.
+    """
+    # What is left without WVN and with it, in each column that has both.
     pairs = []
     for column in table1_columns(imbalanced=True):
         plain = _left_to_the_oracle(records, column, "baseline")

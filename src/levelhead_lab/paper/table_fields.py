@@ -15,7 +15,7 @@ Place = tuple[str, str]  # column and method of the networks behind a cell
 
 
 class Table(TypedDict):
-    """What every table has."""
+    """What every table has, of the paper or of ours: `tables.table_named` returns no more than this."""
 
     columns: list[str]
     methods: NotRequired[
