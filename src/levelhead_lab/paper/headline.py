@@ -31,6 +31,7 @@ def headline(
         authors: results/authors.json; None if it is not there, and nothing is said of it.
         findings: the verdict on every claim, from `all_claims.every_finding`.
     """
+    # Without the baseline there is nothing to say of anything else.
     plain = distance_of(records, "Baseline", "baseline", "baseline")
     scaled = distance_of(records, "Baseline+RS", "baseline", "baseline+rs", HELD_OUT)
     if not plain.points or not scaled.points:
@@ -81,7 +82,10 @@ def _wvn_line(records: Sequence[Record], authors: Authors | None) -> list[str]:
 
 
 def _copied_line(records: Sequence[Record]) -> str:
-    """Say of the rows that the paper copied in how many columns they come out so by the recipes of their sources."""
+    """Say of the rows that the paper copied in how many columns they come out so by the recipes of their sources.
+
+    By our own recipe they would be another experiment than the one whose numbers are printed, so that it is left out.
+    """
     parts = []
     # The row beside the baseline is a control, and not a row of the paper.
     for row in tables()["sources"]["rows"]:
@@ -89,6 +93,7 @@ def _copied_line(records: Sequence[Record]) -> str:
             distance = source_distance(records, row)
             if distance.points:
                 parts.append(f"{row['title'].split(',')[0]} in {distance.near()}")
+    # Titles of distances are those of the rows, and then the recipe.
     copied = {row["title"] for row in tables()["table2"]["rows"] if "copied" in row}
     for distance in table2_distances(records):
         title, _, recipe = distance.title.partition(", ")
@@ -111,13 +116,21 @@ def _copied_line(records: Sequence[Record]) -> str:
 def _unlike_line(records: Sequence[Record]) -> str:
     """Say what the paper leaves open, so that a difference from our rows need not be anybody's mistake."""
     rows = {distance.title: distance for distance in own_distances(records)}
-    parts = []
-    for title in ("Over-sample", "Under-sample", "Re-weighting"):
-        if title in rows:
-            parts.append(f"{title} in {rows[title].near()}")
     within = ""
-    if parts:
-        within = f" By our reading, within a point: {in_a_row(parts)}."
+    for reading, titles in (
+        ("as its names are mostly meant", ("Over-sample", "Under-sample", "Re-weighting")),
+        (
+            "by another reading of each",
+            (
+                "Over-sample to the largest",
+                "Under-sample, drawn once",
+                "Re-weighting, normalized in the batch",
+            ),
+        ),
+    ):
+        parts = [f"{title} in {rows[title].near()}" for title in titles if title in rows]
+        if parts:
+            within += f" Within a point, {reading}: {in_a_row(parts)}."
     return (
         "**Not like with like**: the paper has one run a cell, and states neither gamma (on CIFAR) nor "
         f"epoch, nor what an epoch of its sampling rows holds.{within} On Tiny ImageNet our own recipe, "
@@ -126,6 +139,7 @@ def _unlike_line(records: Sequence[Record]) -> str:
 
 
 def _claims_line(findings: Mapping[tuple[str, str], Finding | None]) -> str:
+    """Count the verdicts on the claims that have their records; the table below lists them."""
     outcomes = Counter(finding.outcome for finding in findings.values() if finding)
     judged = sum(outcomes.values())
     return (
