@@ -4,6 +4,18 @@
 A command imports the library only when it is called. What it raises ends in one line and an exit
 status.
 
+A command is a function: its parameters are its options (options.py has those that several commands
+share), its docstring is its help, which typer prints as it is. So what engineers need to know stands
+in comments, and in the functions that commands call. Each has the same four steps:
+
+1. check that every output can be written (`check_outputs`), before any work is done;
+2. read files and words into what the library takes (scores.py, io/);
+3. call one function of the library;
+4. write what was asked for, and `show` the result: as text, or with --json as one object.
+
+Results go to stdout, all else to stderr (`say`). The exit status is 0 only if all was done: 2 after bad
+input, 3 where there is nothing to gain, 130 if interrupted.
+
 models: commands for a model's file: inspect, adjust, undo
 tune, compare, apply, report: commands for its scores, one each
 options: what several commands take
@@ -24,7 +36,11 @@ WRITERS = ("adjust", "undo")  # the commands that hash a whole file
 
 
 def __getattr__(name: str) -> Any:
-    """Return the app with all its commands, which are imported only now."""
+    """Return the app with all its commands, which are imported only now.
+
+    `from levelhead.cli import app` works, and `import levelhead.cli`, as the entry point does it, costs
+    nothing: `main` has something to do before typer is imported.
+    """
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ..support.extras import from_the_study, has_the_study
@@ -62,6 +78,7 @@ def _run() -> int:
 
     try:
         check_words(sys.argv[1:])
+        # Not standalone, in which click would print errors of its own and end the process.
         return app(standalone_mode=False)
     except typer.Abort:
         return 130
@@ -69,6 +86,7 @@ def _run() -> int:
         say(str(reason))
         return 3
     except EXPECTED as error:
+        # Any other error is a bug, whose traceback is wanted; this one is, too, with LEVELHEAD_DEBUG=1.
         if os.environ.get("LEVELHEAD_DEBUG"):
             raise
         say(message_for(error, typer.main.get_command(app), sys.argv[1:]))
@@ -79,7 +97,12 @@ def begin_early_digest(command: str, *words: str) -> None:
     """Begin the sha256 that `adjust` or `undo` will need of the first large file among its arguments.
 
     It runs in a thread while the rest is imported. Whatever goes wrong here is left for the command
-    itself to report.
+    itself to report. Words are not parsed, only looked at: where a file turns out not to be the model,
+    it was read on another core for nothing.
+
+    Args:
+        command: `adjust` or `undo`.
+        words: what was typed after it.
     """
     from contextlib import suppress
     from pathlib import Path

@@ -2,6 +2,10 @@
 
 Scores are read a part at a time (`read_parts`), adjusted (`adjusted_parts`) and written at once
 (`write_applied`), so a file may be larger than the memory.
+
+The data at each step: `Part`, which has scores [n, K], the number of its first row and the other columns of
+a table; the same with adjusted scores [n, K]; rows of one or two files, which appear under their names
+when the last part is written, and not at all if anything fails on the way.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from .common import app, check_outputs, example, read_choice, show
 from .options import Anyway, Force, Json
 from .words import PlainCommand
 
-PART = 1 << 20  # numbers that are read and written at once
+PART = 1 << 20  # numbers that are read and written at once: 8 MB as float64
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +90,13 @@ def apply(
 
 
 def check_calibrated(tuned: Tuned, path: Path, out: Path | None) -> None:
-    """Raise LevelheadError unless there is a file for probabilities, and a temperature to make them."""
+    """Raise LevelheadError unless there is a file for probabilities, and a temperature to make them.
+
+    Args:
+        tuned: the choice.
+        path: its file, for the message.
+        out: where adjusted scores would go.
+    """
     if out is None:
         raise LevelheadError("this needs a file for the probabilities; add -o", parameter="proba")
     if tuned.temperature is None:
@@ -110,11 +120,21 @@ def write_applied(
     proba: bool,
     new: bool,
 ) -> Counted:
-    """Write adjusted scores, or probabilities, and predicted classes, each where a file is given."""
+    """Write adjusted scores, or probabilities, and predicted classes, each where a file is given.
+
+    Args:
+        tuned: the choice.
+        read: the scores, a part at a time.
+        out: a file for scores or probabilities, or None.
+        labels_out: a file for predicted classes, or None.
+        proba: whether probabilities are written instead of scores.
+        new: whether a file that came to be meanwhile is left alone, which is then an error.
+    """
     import numpy as np
 
     from ..io.parts_written import write_parts
 
+    # The choice's names win: the file's columns were checked against them.
     names = tuned.names or read.names
     if names is None:
         titles = [f"score_{i}" for i in range(tuned.classes)]
@@ -139,6 +159,7 @@ def write_applied(
         for part, adjusted in adjusted_parts(tuned, read):
             predicted = predictions(tuned, adjusted)
             before = predictions(tuned, part.scores, plain=True)
+            # Of several labels, a row counts as changed if any of its labels is.
             rows += len(adjusted)
             changed += int((predicted != before).reshape(len(adjusted), -1).any(axis=1).sum())
             if to_scores is not None:
@@ -154,7 +175,12 @@ def write_applied(
 
 
 def adjusted_parts(tuned: Tuned, read: ScoreParts) -> Iterator[tuple[Part, np.ndarray]]:
-    """Return each part of the scores, and what becomes of it, [n, K]."""
+    """Yield each part of the scores, and what becomes of it, [n, K].
+
+    Raises:
+        LevelheadError: numbers that are not finite, with the row of the file; or what looks like
+            probabilities where it was tuned on logits, which is asked of the first rows alone.
+    """
     from ..support.arrays import to_numpy, widen
     from ..support.errors import in_file
     from ..support.logits import check_logits, lower_masked

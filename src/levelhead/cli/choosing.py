@@ -1,7 +1,11 @@
 """The four ways in which `levelhead tune` chooses, each a call of one function of the library.
 
 `choose` takes what the options say as an `Inputs` (which samples) and a `Request` (what for), and
-returns the choice with the samples it was made on. Warnings are in the choice, and not issued.
+returns the choice with the samples it was made on. Warnings are in the choice, and not issued: the
+command says them one by one on stderr, without Python's file and line.
+
+Which way it is follows from what was given: --task multilabel, a folder, labels or none. An option that
+means nothing in a way is refused there.
 """
 
 from __future__ import annotations
@@ -63,6 +67,8 @@ class Choice(NamedTuple):
 def choose(inputs: Inputs, request: Request, *, several_labels: bool) -> Choice:
     """Choose in the way that the inputs ask for.
 
+    Labels may be in the file of the logits, so whether there are any is known only when it is read.
+
     Args:
         inputs, request: what the options say.
         several_labels: whether a sample may have several labels.
@@ -88,7 +94,13 @@ def choose(inputs: Inputs, request: Request, *, several_labels: bool) -> Choice:
 
 
 def choose_with_labels(samples: SamplesRead, request: Request, background: str | None) -> Tuned:
-    """Choose by `tune`, on samples of one class each."""
+    """Choose by `tune`, on samples of one class each: the usual way, with a progress bar if it takes long.
+
+    Args:
+        samples: logits, labels and, where they are known, counts and names.
+        request: what for.
+        background: a class that is left alone, as it was typed.
+    """
     from ..core.tune import tune
 
     with quiet(), stage_progress(samples.logits.size) as progress:
@@ -111,13 +123,17 @@ def choose_with_labels(samples: SamplesRead, request: Request, background: str |
 
 
 def choose_without_labels(samples: SamplesRead, request: Request, background: str | None) -> Tuned:
-    """Choose by `tune_unlabelled`: until classes are predicted as often as the target says."""
+    """Choose by `tune_unlabelled`: until classes are predicted as often as the target says.
+
+    No label tells what that is worth, so the choice has no evidence, and is applied without a verdict.
+    """
     from ..core.goal import Goal
     from ..core.unlabelled import tune_unlabelled
 
     # Options that only labels could make sense of.
     unlabelled = "--logits are the unlabelled ones if --labels is left out"
     refuse(unlabelled, unlabelled=request.unlabelled, training=request.training)
+    # A metric that was not asked for is no option that was given.
     goal = request.goal
     metric = None
     if goal.metric is not Goal().metric:
@@ -141,7 +157,10 @@ def choose_without_labels(samples: SamplesRead, request: Request, background: st
 
 
 def choose_for_labels(inputs: Inputs, request: Request) -> Choice:
-    """Choose by `tune_labels`: an offset for each of several labels per sample."""
+    """Choose by `tune_labels`: an offset for each of several labels per sample.
+
+    The labels are a table [N, K] of 0 and 1, which is read by another function than one class per row.
+    """
     from ..io.samples_file import read_label_samples
     from ..labels.tune_labels import tune_labels
 
@@ -222,11 +241,15 @@ def choose_on_folder(inputs: Inputs, request: Request) -> Choice:
             chosen_on=request.chosen_on,
             rng=request.seed,
         )
+    # Without its files, so that tuned.json does not name one file as what was chosen on.
     return Choice(tuned, replace(first, files={}, stamps={}))
 
 
 def _files_of_logits(folder: Path) -> list[Path]:
-    """Return the files of a folder that can hold logits, by name; there must be one."""
+    """Return the files of a folder that can hold logits, by name; there must be one.
+
+    In the order of their names, so that the choice is the same on every machine.
+    """
     from ..io.arrays import has_known_suffix
 
     files = sorted(path for path in folder.iterdir() if path.is_file() and has_known_suffix(path))

@@ -1,4 +1,9 @@
-"""What all commands share: the app they add themselves to, how they print, and checks of their outputs."""
+"""What all commands share: the app they add themselves to, how they print, and checks of their outputs.
+
+A module of commands imports `app` and decorates its functions with ``@app.command``; importing it adds
+them. `GROUPS` says in which order the help lists them, and another package adds its own by `add_group`.
+Nothing of the library is imported at the top: `levelhead --help` must not wait for numpy.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +44,21 @@ MORE_HELP = "levelhead COMMAND --help explains each option and shows an example.
 
 
 class Grouped(TyperGroup):
-    """The commands, listed in groups. Contexts and formatters are click's, which typer does not export."""
+    """The commands, listed in groups, each in the order of their use, with what to type first at the end.
+
+    Contexts and formatters are click's, which typer does not export.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands in the order of the help; completion goes by it, too."""
         names = []
         for group in GROUPS.values():
             names += group
         return names
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each group: the first sentence of each command, cut to a line."""
+        # The indent, the longest name, and the gap after it are not for the sentence.
         room = formatter.width - 6 - max(map(len, self.commands))
         for title, names in GROUPS.items():
             with formatter.section(title):
@@ -56,6 +67,7 @@ class Grouped(TyperGroup):
                 )
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write what to type first, now that all packages have added theirs."""
         self.epilog = "\n".join([*STARTS, MORE_HELP])
         super().format_epilog(ctx, formatter)
 
@@ -90,18 +102,25 @@ def root(
     if version:
         typer.echo(f"levelhead {__version__}")
         raise typer.Exit
+    # `levelhead` alone did nothing that was asked: the help goes to stderr, with the status of bad input.
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
 
 
 def example(*lines: str) -> str:
-    """Return the end of a command's help, which click does not wrap: what to type, each on a line of its own."""
+    """Return the end of a command's help, which click does not wrap: what to type, each on a line of its own.
+
+    A test runs every example as it stands.
+
+    Args:
+        lines: without the word levelhead.
+    """
     return "\b\n" + "\n".join(["Example:", *(f"  levelhead {line}" for line in lines)])
 
 
 def typed_command() -> str:
-    """Return the command as it was typed, for the last lines of a page."""
+    """Return the command as it was typed, quoted so that it can be pasted, for the last lines of a page."""
     return shlex.join(["levelhead", *sys.argv[1:]])
 
 
@@ -126,7 +145,10 @@ def show(result: object, text: str, as_json: bool) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line on stderr, which leaves stdout to the result; a line break in it is written out."""
+    """Print a line on stderr, which leaves stdout to the result; a line break in it is written out.
+
+    Names of files and classes are in it, and could else forge a second line.
+    """
     echo(visible(f"levelhead: {line}"), err=True)
 
 
@@ -140,6 +162,8 @@ def echo(text: str, *, err: bool = False) -> None:
 
 def read_choice(path: Path, *, anyway: bool) -> Tuned:
     """Return the choice of a file; raise NothingToGain if it is known not to be worth applying.
+
+    A choice without evidence (made without labels) is applied: nothing is known against it.
 
     Args:
         path: of what `levelhead tune` wrote.
@@ -165,15 +189,24 @@ def check_outputs(
 ) -> None:
     """Check that every output can be written, so that no work is done for nothing.
 
+    And so that nothing is written if something cannot be: of a choice and a page, both appear or none.
+
     Args:
         out, labels_out, plot, page: what a command is asked to write.
         force: whether files that exist may be replaced.
-        inputs: what it reads, which is never replaced; words that are no files are left out.
+        inputs: what it reads, which is never replaced, --force or not; words that are no files, such as
+            counts with commas between them, are left out.
+
+    Raises:
+        LevelheadError: an output is an input, a device, or two outputs are one file; or its name has
+            another ending than its format.
+        OSError: it exists and may not be replaced, or its folder is missing or takes no file.
     """
     from ..io import arrays
     from ..show.plot import check_picture
     from ..support import atomic
 
+    # By the options' names, which the messages have.
     options = {"--out": out, "--labels-out": labels_out, "--plot": plot, "--report": page}
     outputs = {option: path for option, path in options.items() if path is not None}
     sources = []
@@ -193,6 +226,7 @@ def check_outputs(
         # would be written before the second fails.
         with atomic.named_errors(path), atomic.scratch(path):
             pass
+    # One file by two names: the second would replace the first.
     if len({path.resolve() for path in outputs.values()}) < len(outputs):
         first = next(iter(outputs.values()))
         raise LevelheadError(

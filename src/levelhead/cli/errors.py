@@ -1,7 +1,11 @@
 """Errors as commands report them: one line on stderr, in the words of the command line.
 
 The library raises a `LevelheadError` that names a parameter of a function. `message_for` puts the
-option of the command in its place, and does as much for errors of other kinds.
+option of the command in its place, and does as much for errors of other kinds: those of the parser,
+of the system, of a library that is not installed.
+
+A parameter becomes an option by name (`options_of`): `chosen_on` is --chosen-on. So options are called
+like parameters, and where they cannot be, `OTHER_NAMES` says it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +17,7 @@ from ..support.errors import LevelheadError, visible
 from ..support.extras import message_for_missing
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
-# Reported in one line; any other error is a bug of ours.
+# Reported in one line; any other error is a bug of ours, and its traceback is shown.
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
 OTHER_NAMES = {"rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
 # A click command or group, whose classes typer does not export either.
@@ -25,7 +29,10 @@ class NothingToGain(Exception):
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Raise LevelheadError if a word that was typed has a line break: the name of a file would forge a line."""
+    """Raise LevelheadError if a word that was typed has a line break: the name of a file would forge a line.
+
+    Checked once for all words, as names of files get into messages, pages and tuned.json.
+    """
     for word in words:
         if word.splitlines() not in ([], [word]):
             expected = "expected names of files and values on one line each"
@@ -40,6 +47,7 @@ def message_for(error: BaseException, group: Command, words: Sequence[str]) -> s
         group: all commands.
         words: what was typed after `levelhead`.
     """
+    # The command's own options say how its parameters are called; before one is named, there are none.
     name = next((word for word in words if word in group.commands), "")
     if isinstance(error, UsageError):
         return _usage_message(error, name)
@@ -47,6 +55,7 @@ def message_for(error: BaseException, group: Command, words: Sequence[str]) -> s
         message = message_for_missing(error)
         if message is not None:
             return message
+    # "[Errno 2] No such file or directory: 'x'" as "x: no such file or directory".
     if isinstance(error, OSError) and error.strerror:
         reason = error.strerror.lower()
         if error.filename is None:
@@ -66,7 +75,12 @@ def message_for(error: BaseException, group: Command, words: Sequence[str]) -> s
 
 
 def _usage_message(error: BaseException, name: str) -> str:
-    """Return click's message as one of ours: it begins small and says where help is."""
+    """Return click's message as one of ours: it begins small and says where help is.
+
+    Args:
+        error: click's UsageError: an unknown option, a value that cannot be parsed, something missing.
+        name: of the command; empty if none was named.
+    """
     text = error.format_message().rstrip(".")  # pyright: ignore
     # typer 0.29 checks values by pydantic, whose sentences begin so.
     text = text.replace("Value error, ", "").replace(": Input should be ", ": expected ")
@@ -97,11 +111,14 @@ def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
 
 
 def options_of(command: Command) -> dict[str, str]:
-    """Return {parameter: option} of a command, under the library's name for the parameter too."""
+    """Return {parameter: option} of a command, under the library's name for the parameter too.
+
+    Arguments, which have no option, are left out: messages about them name the file.
+    """
     options = {}
     for parameter in command.params:
         if parameter.opts[0].startswith("-"):
-            options[parameter.name] = max(parameter.opts, key=len)
+            options[parameter.name] = max(parameter.opts, key=len)  # --out, and not -o
     for name, option in OTHER_NAMES.items():
         if option in options.values():
             options[name] = option

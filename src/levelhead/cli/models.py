@@ -1,6 +1,7 @@
 """Commands for a model's file: inspect it, adjust it, undo that.
 
-Each calls one function of files/, and prints what that returns.
+Each calls one function of files/, and prints what that returns. Outputs are checked there and not by
+`check_outputs`: a sharded model is a folder, and a Python caller needs the same checks.
 """
 
 from __future__ import annotations
@@ -138,6 +139,7 @@ def adjust(
     from ..files.model import adjust_file, adjusted_text
     from ..io.arrays import read_names
 
+    # What to do: what was tuned, or a rule at a strength; never both, as one of them would be ignored.
     if tuned is None:
         choice = rule_to_apply(rule, strength)
     else:
@@ -166,7 +168,11 @@ def adjust(
 
 
 def rule_to_apply(rule: str | None, strength: float | None) -> Rule:
-    """Return the rule that is named, at the strength that is given: both are needed."""
+    """Return the rule that is named, at the strength that is given: both are needed.
+
+    Raises:
+        LevelheadError: neither is given, which says what to do instead; or the rule takes no strength.
+    """
     if rule is None:
         either = "expected what `levelhead tune` wrote, or --rule and --strength"
         raise LevelheadError(either, parameter="tuned")
@@ -178,7 +184,10 @@ def rule_to_apply(rule: str | None, strength: float | None) -> Rule:
 
 
 def check_order(model: Path, tuned: Path) -> None:
-    """Raise LevelheadError if the model and the choice seem to have changed places."""
+    """Raise LevelheadError if the model and the choice seem to have changed places.
+
+    Else the message would be that tuned.json is no model, which does not say what went wrong.
+    """
     from ..files.formats import model_suffixes
 
     if tuned.name.endswith(model_suffixes()) and model.suffix == ".json" != tuned.suffix:

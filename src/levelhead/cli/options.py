@@ -2,6 +2,10 @@
 
 A command takes one by its annotation, `names: Names = None`. Options of a single command stand
 where the command is.
+
+Help is a sentence or two that a newcomer understands, with an example of what to type in it. `metavar` is
+one word in capitals for the value; a file is FILE by default (`words.PlainCommand`). An option is named like the
+parameter of the library that it becomes, by which errors find it (errors.py).
 """
 
 from pathlib import Path
@@ -49,6 +53,8 @@ Background = Annotated[
 
 # ---- Of samples --------------------------------------------------------------------------------
 
+# Files are `Path`s that may end in :KEY. They are no typer.Path that must exist: what is missing is
+# said by whoever reads it, who knows what was expected there.
 Labels = Annotated[
     Path | None,
     Option(

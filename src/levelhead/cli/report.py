@@ -1,4 +1,8 @@
-"""`levelhead report`: a page that shows what an adjustment does."""
+"""`levelhead report`: a page that shows what an adjustment does.
+
+Every input becomes a subject of the page (`report.of_file` tells what it is) or, of a folder of records,
+tables. The choice is made where none is given, so this is `tune` and a page in one command.
+"""
 
 from __future__ import annotations
 
@@ -89,6 +93,7 @@ def report(
         expected = f"expected {len(models)}, one for each model, got {len(title)}"
         raise LevelheadError(expected, parameter="title")
     titles: Sequence[str | None] = title or [None] * len(models)
+    # Options hold for all inputs: several models on the same samples, side by side.
     class_names = read_names(names)
     subjects = []
     for path, its_title in zip(models, titles, strict=True):
@@ -113,7 +118,10 @@ def report(
 
 
 def tables_of_records(folder: Path) -> list[PageTable]:
-    """Return the tables of the paper that a folder of records fills, as `levelhead_lab` writes them."""
+    """Return the tables of the paper that a folder of records fills, as `levelhead_lab` writes them.
+
+    They come as Markdown, which is what the docs have; the page takes the cells.
+    """
     from ..report import PageTable
     from ..support.extras import from_the_study
 

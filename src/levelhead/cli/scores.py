@@ -1,4 +1,9 @@
-"""What options say to the library: files read, words understood."""
+"""What options say to the library: files read, words understood.
+
+Each function takes an option as it was typed, or its file, and returns what a parameter of the library
+takes; None stays None. A word that cannot be understood is an error of the parameter, which the command
+line reports as one of the option.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def read_goal(metric: str | None, cost: Path | None, floors: Sequence[str]) -> Goal:
-    """Return what a choice is to be good at, from --metric, --cost and every --floor."""
+    """Return what a choice is to be good at, from --metric, --cost and every --floor.
+
+    Without --metric, that of `Goal`: the mean cost if there are costs, else balanced error.
+    """
     from ..core.goal import Goal
 
     costs = read_array(cost, "cost")
@@ -29,6 +37,12 @@ def read_goal(metric: str | None, cost: Path | None, floors: Sequence[str]) -> G
 
 def read_floors(words: Sequence[str]) -> float | dict[str, float] | None:
     """Return the floors of recall as `tune` takes them: a number for all classes, or {class: recall}.
+
+    Args:
+        words: "0.6" once, or "CLASS=0.6" for each of some classes; a class is a name or an index.
+
+    Raises:
+        LevelheadError: no number, both forms at once, or a class twice.
 
     >>> read_floors(["0.6"])
     0.6
@@ -53,7 +67,10 @@ def read_floors(words: Sequence[str]) -> float | dict[str, float] | None:
 
 
 def read_target(word: str | None, samples: SamplesRead) -> np.ndarray | str | None:
-    """Return shares [K] from what --target says, or the word `estimate`; None if none are given."""
+    """Return shares [K] from what --target says, or the word `estimate`; None if none are given.
+
+    Only now, and not where other options are read, since names of classes come with the samples.
+    """
     from ..core.tune import ESTIMATE
     from ..io.arrays import target_shares
 
@@ -63,7 +80,11 @@ def read_target(word: str | None, samples: SamplesRead) -> np.ndarray | str | No
 
 
 def with_background(samples: SamplesRead, background: str | None) -> Counts | None:
-    """Return the training counts of samples, with the class that is left alone, if there is one."""
+    """Return the training counts of samples, with the class that is left alone, if there is one.
+
+    Raises:
+        LevelheadError: a background without counts, or one that is no class.
+    """
     from ..core.counts import find_background, with_background
 
     if background is None:
@@ -77,7 +98,12 @@ def with_background(samples: SamplesRead, background: str | None) -> Counts | No
 
 
 def refuse(reason: str, **options: object) -> None:
-    """Raise LevelheadError for the first of these options that was given."""
+    """Raise LevelheadError for the first of these options that was given: an option that does nothing is an error.
+
+    Args:
+        reason: why it does nothing here, and what to do.
+        options: each by the name of its parameter; None if it was not given.
+    """
     for name, value in options.items():
         if value is not None:
             raise LevelheadError(reason, parameter=name)

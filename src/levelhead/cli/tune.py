@@ -135,6 +135,7 @@ def tune(
     """
     from ..io.arrays import read_names
 
+    # What cannot be written, or means nothing here, is said before a sample is read.
     check_outputs(
         out=out,
         plot=plot,
@@ -156,6 +157,7 @@ def tune(
             rule=rule,
             features=features,
         )
+        # The default of several labels is another than that of one class, which `read_goal` has.
         if metric is None and cost is None:
             from ..labels.check import DEFAULT_METRIC
 
@@ -173,6 +175,7 @@ def tune(
         training=read_array(training),
         features=read_array(features, "features"),
     )
+    # Choose, then write: nothing is written if a file has changed while it was read.
     inputs = Inputs(logits, labels, counts, read_names(names), label_column, background)
     choice = choose(inputs, request, several_labels=several_labels)
     choice.samples.check_unchanged()
@@ -250,7 +253,12 @@ def write_page(
 
 
 def summary(tuned: Tuned, *written: Path | None) -> str:
-    """Return what is printed of a choice; its warnings were said before."""
+    """Return what is printed of a choice; its warnings were said before.
+
+    Args:
+        tuned: the choice.
+        written: the files that were written, None where there is none.
+    """
     text = replace(tuned, warnings=()).summary()
     files = [str(path) for path in written if path is not None]
     if not files:

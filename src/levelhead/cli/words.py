@@ -40,6 +40,7 @@ def names_of_rules_with_strength() -> list[str]:
     return [name for name, rule in RULES.items() if "strength" in _options_of(rule)]
 
 
+# For the Tab key of a shell; typer finds them by the option.
 def complete_metric(incomplete: str) -> list[str]:
     return [name for name in metric_names() if name.startswith(incomplete)]
 
@@ -55,7 +56,12 @@ def complete_rule_with_strength(incomplete: str) -> list[str]:
 def rule_with(name: str | None, **options: object) -> Rule:
     """Return the rule of a name, the default one if None, with those options that are not None.
 
-    An option that the rule does not have is refused.
+    An option that the rule does not have is refused: what a rule takes are its fields, so that a new rule
+    needs no change here.
+
+    Args:
+        name: as --rule has it.
+        options: such as `strength` and `norms`, by the names of the fields.
     """
     from ..core.rules import DEFAULT, find_rule
 
@@ -88,6 +94,7 @@ FORMATS_HERE = "{formats}"
 
 
 def _metrics_text() -> str:
+    """Return the names of all metrics, with which is the default of what."""
     from ..core.goal import Goal
     from ..labels.check import DEFAULT_METRIC
 
@@ -99,6 +106,7 @@ def _metrics_text() -> str:
 
 
 def _rules_text() -> str:
+    """Return every rule with its sentence, the default marked."""
     from ..core.rules import DEFAULT, RULES
 
     words = []
@@ -187,11 +195,15 @@ class PlainCommand(TyperCommand):
             formatter.write_dl(self.records(ctx, "option"))
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return what the Tab key offers; some shells show the help of options beside them."""
         self._fill_in()
         return super().shell_complete(ctx, incomplete)
 
     def _fill_in(self) -> None:
-        """Put words in place of the marks, once: after that there are none."""
+        """Put words in place of the marks, once: after that there are none.
+
+        The tables of rules, metrics and formats import numpy, which takes longer than the rest of the help.
+        """
         for option in self.params:
             text = getattr(option, "help", None) or ""
             for here, words in _TEXTS.items():
