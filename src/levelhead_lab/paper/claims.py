@@ -117,8 +117,9 @@ def count_correlation(record: Record, values: Sequence[float | None]) -> float:
 
     Classes without a value are left out. Ranks, because no claim says how steeply a value rises, only that it does.
     """
-    there = np.array([value is not None for value in values])
-    return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
+    has_value = np.array([value is not None for value in values])
+    counts = np.asarray(record["counts"])
+    return rank_correlation(np.array(values, float)[has_value], counts[has_value])
 
 
 def rank_finding(

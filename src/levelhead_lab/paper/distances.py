@@ -60,7 +60,7 @@ class Distance:
 
         Distances count with two decimals, as published errors have them: 1.004 is within a point.
         """
-        return sum(round(abs(off), 2) <= within for off in self.points.values())
+        return sum(round(abs(points), 2) <= within for points in self.points.values())
 
     @property
     def farthest(self) -> str:

@@ -34,62 +34,79 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     if not runs:
         raise MissingSource(f"no record of {column}:baseline with norms over epochs")
     first = runs[0]
-    epochs = first["norms_over_epochs"]["epochs"]
-    counts = first["counts"]
-    norms = np.array(first["norms_over_epochs"]["norms"])
     figure, ((above,), (below,)) = style.panels(
         1, 2, height=5.0, sharex=True, height_ratios=[3, 1.2]
     )
-    # Above: a line for each class, from frequent and dark to rare and light.
-    colors = style.shades(norms.shape[1])
-    for values, color in zip(norms.T, colors, strict=True):
-        above.plot(epochs, values, color=color, lw=1.6)
-    above.set(ylabel="norm of the weight vector", ylim=(0, None), xlim=(0, epochs[-1]))
-    # Below: a line for each network; that of the one above is bold.
-    for run in runs:
-        log = run["norms_over_epochs"]
-        correlations = [count_correlation(run, row) for row in log["norms"]]
-        width = 0.8
-        opacity = 0.5
-        if run is first:
-            width = 1.6
-            opacity = 1.0
-        below.plot(log["epochs"], correlations, color=style.BASELINE, lw=width, alpha=opacity)
-    below.set(
-        ylabel="rank correlation\nwith the count",
-        xlabel="epoch",
-        ylim=(-1.05, 1.05),
-        yticks=[-1, 0, 1],
-    )
-    below.axhline(0, color=style.LIGHT, lw=0.8, zorder=0)
-    # Dashed, where the learning rate falls.
-    for at in first["identity"]["recipe"]["milestones"]:
-        if at >= epochs[-1]:
-            continue
-        for panel in (above, below):
-            panel.axvline(at, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
-        above.annotate(
-            " lr decays",
-            (at, 0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            fontsize=8,
-            color=style.GRAY,
-        )
-    # Each line is named by its class's samples; only the first name has the unit.
-    ends = {}
-    for k, n in enumerate(counts):
-        name = f"{n:,}"
-        if k == 0:
-            name += " samples"
-        ends[name] = (norms[-1, k], colors[k])
-    style.label_line_ends(above, epochs[-1], ends, gap=0.012 * epochs[-1])
+    ends = _draw_norms(above, first)
+    _draw_correlations(below, runs)
+    last_epoch = first["norms_over_epochs"]["epochs"][-1]
+    for milestone in first["identity"]["recipe"]["milestones"]:
+        if milestone < last_epoch:
+            _mark_decay(above, below, milestone)
+    # Last, since the place of a name depends on the limits of the axes.
+    style.label_line_ends(above, last_epoch, ends, gap=0.012 * last_epoch)
     style.set_title(above, f"{column_title(column)}: each class by its training samples")
     return Drawn(
         figure,
         f"Norms of the baseline's weight vectors on {column_title(column)} (seed {first['seed']}, below bold), and "
         f"their rank correlation with the counts: {style.network_count(runs)}.",
+    )
+
+
+def _draw_norms(panel: Axes, run: Record) -> dict[str, tuple[float, ColorType]]:
+    """Draw a line for each class of one network, from frequent and dark to rare and light.
+
+    Returns:
+        By the name of each line, the height at which it ends, and its color. A line is named by the samples of its
+        class; only the first name has the unit.
+    """
+    epochs = run["norms_over_epochs"]["epochs"]
+    norms = np.array(run["norms_over_epochs"]["norms"])  # [epochs, K]
+    colors = style.shades(norms.shape[1])
+    for values, color in zip(norms.T, colors, strict=True):
+        panel.plot(epochs, values, color=color, lw=1.6)
+    panel.set(ylabel="norm of the weight vector", ylim=(0, None), xlim=(0, epochs[-1]))
+    ends = {}
+    for k, n in enumerate(run["counts"]):
+        name = f"{n:,}"
+        if k == 0:
+            name += " samples"
+        ends[name] = (norms[-1, k], colors[k])
+    return ends
+
+
+def _draw_correlations(panel: Axes, runs: Sequence[Record]) -> None:
+    """Draw the rank correlation of norms with counts over epochs, a line for each network, the first one bold."""
+    for run in runs:
+        log = run["norms_over_epochs"]
+        correlations = [count_correlation(run, row) for row in log["norms"]]
+        width = 0.8
+        opacity = 0.5
+        if run is runs[0]:
+            width = 1.6
+            opacity = 1.0
+        panel.plot(log["epochs"], correlations, color=style.BASELINE, lw=width, alpha=opacity)
+    panel.set(
+        ylabel="rank correlation\nwith the count",
+        xlabel="epoch",
+        ylim=(-1.05, 1.05),
+        yticks=[-1, 0, 1],
+    )
+    panel.axhline(0, color=style.LIGHT, lw=0.8, zorder=0)
+
+
+def _mark_decay(above: Axes, below: Axes, epoch: int) -> None:
+    """Draw a dashed line through both panels where the learning rate falls, with a word at its foot."""
+    for panel in (above, below):
+        panel.axvline(epoch, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
+    above.annotate(
+        " lr decays",
+        (epoch, 0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        fontsize=8,
+        color=style.GRAY,
     )
 
 

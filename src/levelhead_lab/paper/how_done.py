@@ -124,10 +124,10 @@ def missing_text(records: Sequence[Record]) -> str:
         "the recipe frontier": trainings("frontier"),
         "the recipe frontier-long": trainings("frontier-long"),
     }
-    there = {record.get("name") for record in records}
+    recorded = {record.get("name") for record in records}
     parts = []
     for title, wanted in planned.items():
-        lacking = [training for training in wanted if training.name not in there]
+        lacking = [training for training in wanted if training.name not in recorded]
         if lacking:
             parts.append(f"{len(lacking)} of {len(wanted)} of {title}")
     return ", ".join(parts) or "none"

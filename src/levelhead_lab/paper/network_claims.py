@@ -30,11 +30,11 @@ def losses_follow_frequency(snapshot: Snapshot) -> Finding:
     for split in ("train", "test"):
         labels = snapshot.labels[split]
         logits = np.asarray(snapshot.logits(split), np.float64)
-        own = logits[np.arange(len(labels)), labels]
+        own_logit = logits[np.arange(len(labels)), labels]
         # Cross entropy is log sum_k exp(l_k) - l_y; the largest logit is taken out, so that no exponential overflows.
         largest = logits.max(axis=1)
         log_sum = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
-        by_class = np.bincount(labels, log_sum - own) / np.bincount(labels)
+        by_class = np.bincount(labels, log_sum - own_logit) / np.bincount(labels)
         ranks[split] = rank_correlation(by_class, -snapshot.counts)
     return Finding(
         "The training loss of a class is the higher, the rarer the class.",
@@ -54,13 +54,14 @@ def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
     labels = snapshot.labels["train"]
     rows = np.arange(len(labels))
     logits = np.asarray(snapshot.logits("train"), np.float64)
+    # p_y, the softmax at the label.
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     probability = exponentials[rows, labels] / exponentials.sum(axis=1)
-    own = logits[rows, labels]
+    own_logit = logits[rows, labels]
     # |f| cos(theta) is the logit over the norm. The norm is positive and the same for a whole class, so that the sign
     # of the sum over a class is right without it.
-    slope = np.bincount(labels, (probability - 1) * own)
-    lean = float((own > 0).mean())
+    slope = np.bincount(labels, (probability - 1) * own_logit)
+    lean = float((own_logit > 0).mean())
     falling = int((slope < 0).sum())
     return Finding(
         "Training samples lean toward their own class's weight vector, and make its norm grow.",

@@ -325,9 +325,10 @@ def _post_hoc_cells(runs: Sequence[Record]) -> list[str]:
     errors.append([READINGS[ORACLE](run) for run in runs])
     cells = []
     for of_columns in errors:
-        there = [error for error in of_columns if error is not None]
+        # Not every record has the last two.
+        measured = [error for error in of_columns if error is not None]
         text = ""
-        if there:
-            text = f"{100 * mean(there):.2f}"
+        if measured:
+            text = f"{100 * mean(measured):.2f}"
         cells.append(text)
     return cells

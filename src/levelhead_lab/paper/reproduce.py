@@ -135,8 +135,8 @@ def _report_text(
     rest = "nothing to train"
     if left:
         rest = f"the others take about {_minutes(left):g} minutes on one H200"
-    there = len(wanted) - len(left)
-    lines.append(f"{table}: {there} of {len(wanted)} networks have a record; {rest}")
+    recorded = len(wanted) - len(left)
+    lines.append(f"{table}: {recorded} of {len(wanted)} networks have a record; {rest}")
     if rows:
         lines += ["", rows_text(rows)]
     return "\n".join(lines)
@@ -172,8 +172,8 @@ def _train(
         until = 60 * options.minutes
 
     def summary() -> str:  # for who stops it by Ctrl-C
-        there = len(wanted) - len(missing(wanted, options.results))
-        return f"{there} of {len(wanted)} networks have a record"
+        recorded = len(wanted) - len(missing(wanted, options.results))
+        return f"{recorded} of {len(wanted)} networks have a record"
 
     # Ctrl-C ends it in a line; what is trained stays, and the same command goes on.
     with graceful_stop(summary, say), epoch_progress(show=show) as report:

@@ -252,8 +252,8 @@ def _wvn_beside_plain(records: Sequence[Record]) -> list[str]:
     for table, recipe in (("table2", "our recipe"), ("table2-sources", "the recipe of Cao et al.")):
         points = _wvn_minus_plain(records, tables()[table]["columns"], BEST_ON_TEST)
         if points and cifar:
-            ahead = sum(off < 0 for off in points)
-            behind = sum(off > 0 for off in cifar)
+            ahead = sum(difference < 0 for difference in points)
+            behind = sum(difference > 0 for difference in cifar)
             columns = tables()[table]["columns"]
             seeds = max(len(full_runs(records, column, "wvn")) for column in columns)
             networks = "one network"

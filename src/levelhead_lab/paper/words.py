@@ -21,7 +21,7 @@ def signed(points: Sequence[float]) -> str:
     >>> signed([1.04, -0.5])
     '+1.0 and -0.5'
     """
-    return in_a_row([f"{off:+.1f}" for off in points])
+    return in_a_row([f"{difference:+.1f}" for difference in points])
 
 
 def errors_in_a_row(errors: Sequence[float]) -> str:
