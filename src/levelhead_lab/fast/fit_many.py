@@ -34,7 +34,8 @@ from ..lab.epoch_plan import draw_plan
 from ..lab.preprocess import has_kernels
 from ..lab.train import EpochValues, State, divergence, stages
 from .job import Job
-from .pack import EndedEpoch, Pack
+from .pack import Pack
+from .pending_epoch import EndedEpoch
 from .precision import Precision, find_precision
 from .stacked import most_stacked
 

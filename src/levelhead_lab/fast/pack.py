@@ -19,9 +19,7 @@ not guaranteed: graphs that are replayed in parallel share the generator of the 
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,30 +42,11 @@ from .batch_marks import BatchMarks
 from .epoch_work import EpochWork, SharedLoss
 from .job import Job
 from .net_rows import NetRows, RowMeans, SingleNet, sgd_
+from .pending_epoch import EndedEpoch, PendingEpoch
 from .precision import Precision, find_precision
 from .stacked import StackedNets, most_stacked
 
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
-
-
-class EndedEpoch(NamedTuple):
-    """What became of an epoch of one run."""
-
-    position: int  # of the job among all
-    values: EpochValues  # as of `train.fit`, and `<split>_error`, None where it was not measured
-    state: State | None  # at its end, if it was to be kept
-
-
-@dataclass(frozen=True, eq=False)
-class PendingEpoch:
-    """A queued epoch: its values are valid once the event `done` has happened (at once if None)."""
-
-    epoch: int  # counted from 0
-    lr: float  # of its first step
-    report: Tensor  # a copy of `EpochWork.report`
-    # Copies of rows, momentum, statistics, and means, at its end, if they were asked for.
-    kept: tuple[Tensor, ...]
-    done: torch.cuda.Event | None
 
 
 class Pack:
@@ -75,6 +54,20 @@ class Pack:
 
     Methods, seeds and heads may differ. Run r is row r of everything, and `positions[r]` says which
     of all jobs it is.
+
+    Attributes:
+        epoch: the next to be queued, counted from 0.
+        pending: epochs that are queued and whose records were not taken, at most two.
+        keep_state: whether the states at the end of the next epoch are to be kept.
+        captured_for: what the graphs were captured for: the length of an epoch, the stage, and how
+            many stages of its method each run has behind it. Where it changes, they are captured
+            anew.
+        step_graph, last_graph, eval_graph: of some steps, of those that are left, of the
+            evaluation.
+        plan, lr: of the queued epoch, on the device: samples of all runs, learning rate of each
+            step.
+        graph_plan, graph_lr: the part of these that the next replay of `step_graph` reads.
+        nets, means, work: the parameters, their means over epochs, and what is done with them.
     """
 
     def __init__(
@@ -182,6 +175,7 @@ class Pack:
         lr = []  # of each step
         for at in range(0, length, self.recipe.batch):
             lr.append(stage.lr(self.epoch, at / length))
+        # From here on all is queued, and the host waits for nothing.
         with self._on_stream():
             if stage.head_only and self.epoch == stage.first:
                 self._reset_heads()
@@ -258,11 +252,13 @@ class Pack:
         """
         records = []
         names = [f"{name}_error" for name in self.work.eval_splits]
+        # On a CPU an epoch is done when `advance` returns.
         while self.pending and (len(self.pending) == 2 or self.all_queued or self.stream is None):
             ended = self.pending.popleft()
             self.marks.tell(ended.epoch)
             if ended.done is not None:
                 ended.done.synchronize()
+            # A row of the report has the loss, the training error, other errors, and the norms [K].
             for run, (loss, error, *rest) in enumerate(ended.report.tolist()):
                 errors = [None] * len(names)
                 if ended.epoch >= self.first_evaluated:
@@ -282,7 +278,11 @@ class Pack:
         return records
 
     def close(self) -> dict[int, State]:
-        """Copy the rows back to the jobs' networks, free the graphs, and return the last States."""
+        """Copy the rows back to the jobs' networks and free the graphs.
+
+        Returns:
+            The last state of each job, by its position, without momentum.
+        """
         with self._on_stream():
             for run, job in enumerate(self.jobs):
                 self.nets.store(run, job.net)
@@ -310,7 +310,10 @@ class Pack:
             self.marks.add(self.epoch, len(self.lr), len(self.lr))
 
     def _slice(self, start: int, end: int) -> tuple[EpochPlan, Tensor]:
-        """Return samples of the epoch's plan, and the learning rates of their steps."""
+        """Return samples of the epoch's plan, and the learning rates of their steps.
+
+        `start` is the first of a batch. They are views: what is captured reads the plan itself.
+        """
         part = EpochPlan(*(x[:, start:end] for x in self.plan.tensors))
         steps = slice(start // self.recipe.batch, -(-end // self.recipe.batch))
         return part, self.lr[steps]

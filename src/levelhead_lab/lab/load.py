@@ -59,6 +59,7 @@ def load(
     if not data:  # as a path it would be the current folder
         raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
     path = Path(data).expanduser()
+    # Another size for images that have one would be ignored without a word.
     if size != image_folder.SIZE and (data in (*OFFICIAL, "digits") or path.suffix == ".npz"):
         raise LevelheadError(
             f"only the images of a folder can be resized, not those of {data}", parameter="size"
@@ -95,6 +96,7 @@ def digits() -> Data:
     labels = table[:, -1]
     # To 0 to 255, as all other data are: 16 becomes 255.
     whole = Split(np.round(images * (255 / 16)).astype(np.uint8), labels.astype(np.int64))
+    # In file order, as the training images are.
     last = np.sort(np.concatenate([np.flatnonzero(whole.labels == i)[-50:] for i in range(10)]))
     rest = np.setdiff1d(np.arange(len(whole)), last)
     return Data("digits", tuple("0123456789"), whole[rest], whole[last])
@@ -128,6 +130,7 @@ def npz(path: Path) -> Data:
     Raises:
         LevelheadError: if an array is missing, or has another form, or the file is damaged.
     """
+    # Names are read first, and only these arrays: a file may hold others, of any size.
     wanted = {"x_train", "y_train", "x_test", "y_test", "images", "labels", "names"}
     try:
         held = names_in_npz(path)
@@ -166,6 +169,7 @@ def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
             f"expected images of uint8, 0 to 255, got {images.dtype}; scale them to that range (multiply values from 0 "
             "to 1 by 255), and save them with .astype(np.uint8)"
         )
+    # Gray images get an axis of one channel; channels that come last come first.
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):

@@ -62,6 +62,7 @@ class Snapshot:
         if 0 in self.head.weight.shape:  # takes no bytes of a file, whatever else it claims
             came = list(self.head.weight.shape)
             raise LevelheadError(f"expected a weight [K, d], got shape {came}", parameter="head")
+        # Frozen for others, not yet here: what came as lists or tensors is made numpy.
         object.__setattr__(
             self, "counts", resolve(self.counts, self.head.classes, names=self.head.names)
         )
@@ -72,6 +73,7 @@ class Snapshot:
             self, "features", {split: to_numpy(x) for split, x in self.features.items()}
         )
         object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
+        # A row of features and a label for each sample, as long as the head's weight vectors.
         for split, x in self.features.items():
             expected = [len(self.labels[split]), self.head.weight.shape[1]]
             if list(x.shape) != expected:
@@ -187,6 +189,7 @@ class Snapshot:
         from safetensors import SafetensorError, safe_open
 
         check_regular_file(path, "a snapshot")
+        # Nothing in the file is believed before it is checked: it may come from anybody.
         try:
             with safe_open(str(path), framework="numpy") as file:
                 metadata = (file.metadata() or {}).get("levelhead.snapshot")

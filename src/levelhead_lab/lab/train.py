@@ -64,11 +64,14 @@ class State:
 
 @dataclass(frozen=True)
 class Stage:
-    """Epochs first .. end - 1, under one method."""
+    """Epochs first .. end - 1, under one method.
 
-    first: int
-    end: int
-    method: Method
+    Progress counts from 0 to 1 over them.
+    """
+
+    first: int  # counted from 0 over the whole training
+    end: int  # the epoch after the last
+    method: Method  # as the recipe has it
     head_only: bool  # whether only the head learns, and the body is frozen and in evaluation mode
     lr: Callable[[int, float], float]  # of an epoch and the share of it that is done
 
@@ -146,6 +149,7 @@ def fit(
             batch is shared by several processes.
     """
     callbacks = Callbacks(on_step, on_epoch, on_batch)
+    # Kept for a second stage, which begins with it again.
     fresh_head = {name: p.detach().clone() for name, p in net.head.state_dict().items()}
     state = start or State(0, 0, on_host(net.state_dict()), {})
     net.load_state_dict(state.weights)
@@ -166,6 +170,14 @@ class _StageLoop:
     """The steps of one stage: what they read, and what they change.
 
     They change the network, `momentum` and `mean`, in place; the rest stays as it is made here.
+
+    Attributes:
+        net, model: the network, and the same as the processes share it (DDP), or itself.
+        images, labels: all of the training split, on the device.
+        learning: the parameters that learn, by name: all, or those of the head.
+        momentum: the optimizer's buffer of each; the first step makes them.
+        mean: of the weights over the last epochs, by name; empty before there is one.
+        rank, world: which process this is, and how many there are.
     """
 
     def __init__(
@@ -203,6 +215,7 @@ class _StageLoop:
     def run(self, state: State, callbacks: Callbacks) -> State:
         """Train from a state to the end of the stage, and return the state there."""
         for epoch in range(state.epoch, self.stage.end):
+            # Samples, the sum of their losses, and errors, over all processes.
             n, loss, wrong = self._epoch(epoch, state, callbacks).tolist()
             lr = self.stage.lr(epoch, 0)
             if not math.isfinite(loss):
@@ -225,6 +238,7 @@ class _StageLoop:
         stage = self.stage
         progress = (epoch - stage.first) / (stage.end - stage.first)
         loss_function = self.method.loss(self.data.counts, progress)
+        # Each process would normalize by its own part of the batch, and train something else.
         if self.world > 1 and getattr(loss_function, "in_batch", False):
             raise LevelheadError(
                 "weights normalized in the batch need the whole batch in one process",
