@@ -22,3 +22,12 @@ def test_damaged_files_are_read_rightly_or_refused_in_one_line(name):
     found = fuzzer.run(executions=EXECUTIONS[name], seed=7, seconds=5)
     assert found["executions"]
     assert found["wrong"] == {}, found
+
+
+@pytest.mark.slow
+def test_the_fuzzer_of_run_folders_reads_adjusted_models_too(monkeypatch):
+    fuzzer = importlib.import_module("bench.trust.fuzz_run_folder")
+    loaded = []
+    monkeypatch.setattr(fuzzer, "load", lambda path: loaded.append(path.name))
+    fuzzer.run(executions=60, seed=7)
+    assert {name.split("-")[0].split(".")[0] for name in loaded} == {"model", "adjusted"}
