@@ -162,20 +162,24 @@ def compare_exactly(
     # The round strength nearest to this one: a tie there is a tie by definition, not by rounding.
     near = Fraction(round(gamma * 64000), 64000)
     if not multiplies:
-        gap, rise = Fraction(own) - Fraction(other), Fraction(a_other) - Fraction(a_own)
+        gap = Fraction(own) - Fraction(other)
+        rise = Fraction(a_other) - Fraction(a_own)
         difference = gap - Fraction(gamma) * rise
         if difference == 0 or abs(difference) > (
             Fraction(1.5e-13) * abs(Fraction(gamma)) + SMALLEST
         ) * abs(rise):
             return (difference > 0) - (difference < 0)
         return 2
-    gap, sign = (
-        Decimal(0) if own == other else _log(abs(own)) - _log(abs(other)),
-        1 if own > 0 else -1,
-    )
-    slopes = _log(a_own), _log(a_other)
-    rise = slopes[1] - slopes[0]
-    size = abs(slopes[0]) + abs(slopes[1])
+    gap = Decimal(0)
+    if own != other:
+        gap = _log(abs(own)) - _log(abs(other))
+    sign = 1
+    if own < 0:  # of two negative scores the one nearer to 0 is larger
+        sign = -1
+    own_slope = _log(a_own)
+    other_slope = _log(a_other)
+    rise = other_slope - own_slope
+    size = abs(own_slope) + abs(other_slope)
     # Where logits and ratios are powers of one number the scores tie exactly; 60 digits leave 1e-45
     # of that.
     tied = abs(gap - rise * near.numerator / near.denominator) < Decimal("1e-45")
@@ -187,7 +191,9 @@ def compare_exactly(
         Decimal("1.5e-13") * abs(Decimal(gamma) * rise)
         + 4 * Decimal(float(EPS)) * abs(Decimal(gamma)) * size
     )
-    return (1 if difference > 0 else -1) if abs(difference) > hair else 2
+    if abs(difference) <= hair:
+        return 2
+    return 1 if difference > 0 else -1
 
 
 class Truth:
@@ -201,27 +207,32 @@ class Truth:
     """
 
     def __init__(self, logits: np.ndarray, labels: np.ndarray, rule: Direction) -> None:
-        wide, rows = logits.astype(np.float64), np.arange(len(labels))
-        own, slopes = wide[rows, labels][:, None], rule.slopes
-        # In float64; which classes lose a tie against y; who is ahead at gamma 0; the slope of each
-        # difference, and the size of what it was computed from, which bounds its rounding.
-        self.wide, self.labels, self.rows, self.multiplies = wide, labels, rows, rule.multiplies
+        wide = logits.astype(np.float64)
+        rows = np.arange(len(labels))
+        own = wide[rows, labels][:, None]
+        slopes = rule.slopes
+        self.wide = wide  # logits in float64
+        self.labels = labels
+        self.rows = rows
+        self.multiplies = rule.multiplies
         self.terms = rule.ratios if rule.multiplies else slopes
+        # Which classes lose a tie against y: of equal scores, the first is predicted.
         self.first = labels[:, None] < np.arange(wide.shape[1])
-        self.order = (own > wide).astype(np.int8) - (
-            own < wide
-        )  # right where gamma changes nothing
-        self.rise, self.size = (
-            slopes - slopes[labels][:, None],
-            np.abs(slopes) + np.abs(slopes[labels][:, None]),
-        )
-        self.moves, self.sign = self.rise != 0, np.ones_like(own)
+        # Who is ahead where gamma changes nothing: 1 for y, -1 for the other, 0 for a tie.
+        self.order = (own > wide).astype(np.int8) - (own < wide)
+        # The slope of each difference, and the size of what it was computed from, which bounds its
+        # rounding; which differences gamma moves at all, and in which direction of the logarithms.
+        self.rise = slopes - slopes[labels][:, None]
+        self.size = np.abs(slopes) + np.abs(slopes[labels][:, None])
+        self.moves = self.rise != 0
+        self.sign = np.ones_like(own)
         if rule.multiplies:
             self.moves &= (np.sign(own) == np.sign(wide)) & (wide != 0)
             self.sign = np.sign(own)
             wide = np.log(np.abs(np.where(wide == 0, 1.0, wide)))
             own = wide[rows, labels][:, None]
-        self.gap, self.rounding = own - wide, 1e-15 * np.abs(own) + 1e-15 * np.abs(wide)
+        self.gap = own - wide
+        self.rounding = 1e-15 * np.abs(own) + 1e-15 * np.abs(wide)
 
     def count_ahead(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
         """Return how many classes are certainly ahead of y, [n], and how many may be, [n]."""
@@ -265,12 +276,12 @@ def changes_found(
 
     from levelhead.path.walk_torch import walk_on_device
 
-    found = {"numpy": compute_envelope(logits, direction, range)}
+    by_engine = {"numpy": compute_envelope(logits, direction, range)}
     wide = logits.astype(np.float64)
     tiny = not direction.multiplies and bool(((wide != 0) & (np.abs(wide) < 1e-290)).any())
     if not tiny:  # such are left to the host
-        found["torch"] = walk_on_device(torch.from_numpy(logits), direction, range)
-    return found
+        by_engine["torch"] = walk_on_device(torch.from_numpy(logits), direction, range)
+    return by_engine
 
 
 def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) -> dict[str, int]:
@@ -282,7 +293,8 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     family = FAMILIES[name]
     k = int(rng.choice(family.classes))
     rows = max(4, min(rows, 60_000 // k))
-    counts, logits = family.counts(rng, k), family.draw(rng, rows, k)
+    counts = family.counts(rng, k)
+    logits = family.draw(rng, rows, k)
     labels = _labels(rng, logits)
     title = str(rng.choice(["rescale", "shift", "tau"]))
     norms = rng.uniform(0.5, 2, k).astype(np.float32)
@@ -293,30 +305,33 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     reach = ((0.0, 2.0), (-1.0, 2.0))[rng.integers(2)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        found = changes_found(logits, direction, reach)
+        by_engine = changes_found(logits, direction, reach)
     # Strengths to look at: round ones, tiny ones, any, and those next to a change, where mistakes
     # would be.
-    changes = found["numpy"].gamma
-    some = np.zeros(0)
+    changes = by_engine["numpy"].gamma
+    near_changes = np.zeros(0)
     if len(changes):
-        some = rng.choice(changes, 4) * rng.choice([1 - 1e-12, 1.0, 1 + 1e-12], 4)
+        near_changes = rng.choice(changes, 4) * rng.choice([1 - 1e-12, 1.0, 1 + 1e-12], 4)
     at = np.concatenate(
-        [[0.0], rng.choice(NICE, 2), rng.choice(TINY, 1), some, rng.uniform(*reach, gammas)]
+        [[0.0], rng.choice(NICE, 2), rng.choice(TINY, 1), near_changes, rng.uniform(*reach, gammas)]
     )
     at = np.concatenate([at, -at[1:4]]).clip(*reach)[:gammas]
     wrong: dict[str, int] = {}
-    pairs = undecided = 0
+    pairs = 0
+    undecided = 0
     with np.errstate(all="ignore"):
         truth = Truth(logits, labels, direction)
     for gamma in at:
         with np.errstate(all="ignore"):
             certain, possible = truth.count_ahead(float(gamma))
         # A pair is decided if some class is surely ahead, or none can be.
-        known = (certain >= 1) | (possible < 1)
-        pairs, undecided = pairs + int(known.sum()), undecided + int((~known).sum())
-        for engine, envelope in found.items():
+        decided = (certain >= 1) | (possible < 1)
+        pairs += int(decided.sum())
+        undecided += int((~decided).sum())
+        for engine, envelope in by_engine.items():
             right = envelope.predictions(float(gamma)) == labels
-            if bad := int(((right != (possible < 1)) & known).sum()):
+            bad = int(((right != (possible < 1)) & decided).sum())
+            if bad:
                 wrong[engine] = wrong.get(engine, 0) + bad
     return {"pairs": pairs, "undecided": undecided, "wrong": sum(wrong.values())} | {
         f"wrong: {engine}, {title}": n for engine, n in wrong.items()
@@ -327,21 +342,20 @@ def check_numbers(
     pairs: int, seed: int = 0, *, rows: int = 2000, gammas: int = 60
 ) -> dict[str, object]:
     """Return how many pairs were checked, over all families in turn, and how many are wrong, by family and engine."""
-    rng, total, by_family, start = (
-        np.random.default_rng(seed),
-        {"pairs": 0, "undecided": 0, "wrong": 0},
-        {},
-        time.time(),
-    )
+    rng = np.random.default_rng(seed)
+    total = {"pairs": 0, "undecided": 0, "wrong": 0}
+    by_family: dict[str, int] = {}
+    start = time.time()
     while total["pairs"] < pairs:
         print(f"{total} {round(time.time() - start)} s {by_family}", file=sys.stderr, flush=True)
         for name in FAMILIES:
-            found = check_family(name, rng, rows, gammas)
+            checked = check_family(name, rng, rows, gammas)
             for key in total:
-                total[key] += found[key]
-            for key, n in found.items():
+                total[key] += checked[key]
+            for key, n in checked.items():
                 if key.startswith("wrong: "):
-                    by_family[f"{name} | {key[7:]}"] = by_family.get(f"{name} | {key[7:]}", 0) + n
+                    place = f"{name} | {key.removeprefix('wrong: ')}"
+                    by_family[place] = by_family.get(place, 0) + n
     return {
         **total,
         "families": len(FAMILIES),

@@ -49,10 +49,8 @@ ROOMS = ("core", "path", "labels", "files")
 TESTS = (*ROOMS, "show", "io", "heads", "cli")  # whose tests are run
 TARGET = 85
 # Seconds of tests that a mutant meets at first, and after all others if it survives these.
-FIRST, SECOND = (
-    4.0,
-    20.0,
-)
+FIRST = 4.0
+SECOND = 20.0
 MOST_IMPORTED = 60  # tests that a mutant outside of functions meets
 LIMIT = 10.0  # seconds beyond five times what the tests take without a change
 MEMORY = 16 << 30  # bytes that a mutant may take
@@ -104,14 +102,19 @@ def check(budget: Budget) -> Found:
         "cannot be run": 0,
     }
     found = Found({**done, "survivors": []})
-    record = _Record(found, budget.keep.parent if budget.keep is not None else None, budget.index)
+    folder = None
+    if budget.keep is not None:
+        folder = budget.keep.parent
+    record = _Record(found, folder, budget.index)
     # The order is the same in every process, so that each can take its share of it.
     mine = record.left(every)[budget.index :: budget.parts][: budget.size(5, len(every))]
-    rooms, room = TESTS, []
+    rooms = TESTS
+    files = []  # tests beside those of the rooms
     if budget.profile == "quick":  # one module, and the tests of its own
         path = SOURCE / "core" / "counts.py"
         mine = [(path, one) for one in find_mutants(path.read_text(encoding="utf-8"))][3:8]
-        rooms, room = (), [str(ROOT / "tests" / "core" / "test_counts.py"), str(path)]
+        rooms = ()
+        files = [str(ROOT / "tests" / "core" / "test_counts.py"), str(path)]
     with tempfile.TemporaryDirectory(
         dir="/dev/shm" if os.path.isdir("/dev/shm") else None
     ) as scratch:
@@ -120,7 +123,7 @@ def check(budget: Budget) -> Found:
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
             pytest.main(
-                [*OPTIONS, "--continue-on-collection-errors", *places, *room],
+                [*OPTIONS, "--continue-on-collection-errors", *places, *files],
                 plugins=[_FirstFailure(), loop],
             )
     found.done["survivors"].sort()
@@ -130,9 +133,12 @@ def check(budget: Budget) -> Found:
 
 def lacks(done: dict[str, Any]) -> str:
     """Return what is missing to the target, and write the share of mutants killed into `done`."""
-    run, killed = done["run"], done["killed"]
+    run = done["run"]
+    killed = done["killed"]
     done["share killed"] = f"{100 * killed / max(1, run):.1f} %"
-    short = [f"{run:,} of {done['mutants']:,} mutants run"] if run < done["mutants"] else []
+    short = []
+    if run < done["mutants"]:
+        short.append(f"{run:,} of {done['mutants']:,} mutants run")
     if 100 * killed < TARGET * run:
         short.append(f"{100 * killed / run:.1f} % killed, not {TARGET} %")
     return "; ".join(short)
@@ -162,13 +168,14 @@ class _Record:
     """What became of each mutant; written to a folder, from which a later run takes what it need not do again."""
 
     def __init__(self, found: Found, folder: Path | None = None, index: int = 0) -> None:
-        self.found, self.folder = found, folder
-        self.old = {}
-        for log in folder.glob("mutants-*.log") if folder is not None else ():
-            self.old |= dict(json.loads(line) for line in log.read_text().splitlines())
-        self.log = (
-            (folder / f"mutants-{index}.log").open("a", buffering=1) if folder is not None else None
-        )
+        self.found = found
+        self.folder = folder
+        self.old = {}  # what became of mutants in earlier runs, by key
+        self.log = None
+        if folder is not None:
+            for log in folder.glob("mutants-*.log"):
+                self.old |= dict(json.loads(line) for line in log.read_text().splitlines())
+            self.log = (folder / f"mutants-{index}.log").open("a", buffering=1)
         self.first = index == 0
 
     def left(self, mutants: list[tuple[Path, Mutant]]) -> list[tuple[Path, Mutant]]:
@@ -216,7 +223,10 @@ class _Loop:
     def __init__(
         self, mutants: list[tuple[Path, Mutant]], budget: Budget, record: _Record, scratch: Path
     ) -> None:
-        self.mutants, self.budget, self.record, self.scratch = mutants, budget, record, scratch
+        self.mutants = mutants
+        self.budget = budget
+        self.record = record
+        self.scratch = scratch
         # Mutants outside of functions, to be imported anew; the tests by their names; and each
         # function in memory by its file, qualified name and first line, which is all that it has in
         # common with newly compiled code.
@@ -242,8 +252,11 @@ class _Loop:
 
     def _reach(self, items: list[Any]) -> Reached:
         """Return which lines each test reaches; the processes share this work too."""
-        folder = self.budget.keep.parent if self.budget.keep is not None else self.scratch
-        part, parts = self.budget.index, self.budget.parts
+        folder = self.scratch
+        if self.budget.keep is not None:
+            folder = self.budget.keep.parent
+        part = self.budget.index
+        parts = self.budget.parts
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
@@ -295,10 +308,9 @@ class _Loop:
             self.budget.note(self.record.found)
         self._import_changed(reached)
         for path, mutant, changed, tests in survivors:
-            late = self.budget.spent
-            killed = (
-                False if late else self._run(path, changed, reached.within(tests, SECOND), reached)
-            )
+            killed = False
+            if not self.budget.spent:
+                killed = self._run(path, changed, reached.within(tests, SECOND), reached)
             self.record.add(path, mutant, bool(killed))
             self.budget.note(self.record.found)
 
@@ -317,11 +329,10 @@ class _Loop:
                     time.monotonic() - began,
                 )
             status, seconds = usual[path]
-            killed = (
-                None
-                if status
-                else _import_and_run(path, mutant, tests, LIMIT + 5 * seconds, self.scratch) != 0
-            )
+            killed = None
+            if not status:
+                limit = LIMIT + 5 * seconds
+                killed = _import_and_run(path, mutant, tests, limit, self.scratch) != 0
             self.record.add(path, mutant, killed)
             self.budget.note(self.record.found)
 
@@ -357,7 +368,9 @@ class _Loop:
             os._exit(0 if sys.exc_info()[0] is None else 71)
         status = _wait(pid, LIMIT + 5 * sum(reached.seconds[name] for name in tests))
         shutil.rmtree(place, ignore_errors=True)
-        return None if status == 70 else status != 0
+        if status == 70:
+            return None
+        return status != 0
 
 
 def _become_quiet(place: Path, items: list[Any]) -> None:
@@ -479,7 +492,8 @@ def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Pa
 
 def main() -> None:
     """Print what happens to the mutants of a file: python -m bench.trust.mutation src/levelhead/core/head.py [LINE]"""
-    path, lines = Path(sys.argv[1]).resolve(), {int(word) for word in sys.argv[2:]}
+    path = Path(sys.argv[1]).resolve()
+    lines = {int(word) for word in sys.argv[2:]}
     chosen = [
         (path, one) for one in find_mutants(path.read_text()) if not lines or one.line in lines
     ]
