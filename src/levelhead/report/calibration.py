@@ -25,7 +25,7 @@ from .subject import Subject
 from .svg import Plane, tag
 from .words import share_text
 
-BINS = 15  # of confidence
+BINS = 15  # of confidence, as Guo et al. have it
 _MOST_NUMBERS = 4_000_000  # of the scores it is counted on, all of which are in memory
 TOO_LARGE = (
     "scores of this size have no probabilities to show; divide them by a number of their size, "
@@ -73,6 +73,7 @@ def calibration(subject: Subject) -> Calibration | None:
     labels = subject.labels[rows]
     weights = sample_weights(subject)[rows]
 
+    # Scores as the model gives them and as they are adjusted, in a head without a bias by what arrives.
     plain = _read_rows(subject, rows)
     reach = None
     if subject.reach is not None:
@@ -107,6 +108,9 @@ def sample_weights(subject: Subject) -> np.ndarray:
 
     Each weighs 1 for a metric that takes samples as they come. Else the samples of a class share
     what the target says the class weighs; without a target, all classes weigh the same.
+
+    A class without samples here weighs nothing, and the others not more for it: weights need not
+    sum to 1.
     """
     tuned = subject.tuned
     labels = subject.labels
@@ -133,6 +137,7 @@ def reliability(
         scores: [n, K], before the softmax.
         labels, weights: [n] each; weights need not sum to 1.
     """
+    # Scores near the end of float64 overflow in the softmax; that is said in our words.
     with np.errstate(over="ignore", invalid="ignore"):
         log_shares = log_softmax(scores)
     if np.isnan(log_shares).any():
@@ -164,6 +169,7 @@ def reliability_chart(diagram: Reliability) -> Markup:
     A bar for each bin is as high as predictions there are right. An outline reaches from it to the
     mean confidence: above the bar where the model is overconfident.
     """
+    # About square, as both axes are shares.
     plane = Plane(340, 320, 64, 48, (0, 1), (0, 1))
     parts = [plane.grid((0, 0.5, 1), "{:.0%}".format)]
     parts += [plane.below(tick, f"{tick:.0%}") for tick in (0, 0.5, 1)]
@@ -178,6 +184,7 @@ def reliability_chart(diagram: Reliability) -> Markup:
         top = min(right, sure)
         gap = tag("rect", x=x, y=top, width=width, height=max(right, sure) - top, class_=class_)
         parts += [bar, gap]
+    # The diagonal, where confidence is exactly justified.
     parts.append(
         tag("line", x1=plane.x(0), y1=plane.y(0), x2=plane.x(1), y2=plane.y(1), class_="ideal")
     )

@@ -52,13 +52,14 @@ def recall_chart(subject: Subject) -> Markup:
             parts.append(_dots(plane, values, when))
             parts.append(plane.line(np.arange(len(rows)), running_mean(values), when))
 
+    # A subject of several labels per sample has labels where others have classes.
     noun = "label" if subject.tuned.multilabel else "class"
     parts.append(plane.titles(f"{noun}, the most frequent first", "recall"))
     return plane.picture(f"Recall of each {noun} before and after", *parts)
 
 
 def _name_below(plane: Plane, i: int, name: str, is_upright: bool) -> Markup:
-    """Return the name of the class at position i, below the axis."""
+    """Return the name of the class at position i, below the axis: upright, or turned so that it reads upward."""
     if is_upright:
         return plane.below(i, name)
     x = plane.x(i) + 4
@@ -94,6 +95,7 @@ def strength_chart(subject: Subject) -> Markup | None:
     path = subject.path
     if path is None:
         return None
+    # Exact, with a step at every strength where a prediction changes; their names are classes of page.css.
     curves = {"balanced": path.balanced_error_curve, "plain": path.error_curve}
     low, high = path.range
     highest = max(float(curve.values.max()) for curve in curves.values())

@@ -60,9 +60,15 @@ def matrices(subject: Subject) -> list[Matrix]:
 
 
 def pairs(subject: Subject) -> list[ConfusedPair]:
-    """Return the pairs of classes that are confused most once adjusted; none of few classes."""
+    """Return the pairs of classes that are confused most once adjusted; none of few classes.
+
+    Of equally many confusions, the pair of the lower indices comes first, so that a page made twice is
+    the same. Numbers are samples and no shares: of 1,000 classes with ten samples each, shares would
+    all be tenths.
+    """
     if not _has_predictions(subject) or subject.classes <= MOST_IN_MATRIX:
         return []
+    # A pair that is new after the adjustment was confused 0 times before.
     labels = np.asarray(subject.labels)
     before = _count_pairs(labels, subject.predictions[0], subject.classes)
     after = _count_pairs(labels, subject.predictions[1], subject.classes)
@@ -105,6 +111,7 @@ def _matrix(subject: Subject, predicted: np.ndarray, title: str) -> Matrix:
         total = int(counts.sum())
         cells = []
         for j, n in enumerate(counts):
+            # A class without a sample has no shares: its row is empty, and not all zeros.
             share = 0.0
             text = ""
             if total:

@@ -41,6 +41,7 @@ def norms_chart(subject: Subject) -> Markup | None:
     has_norm = before > 0
     if not has_norm.any():
         return None
+    # A little room at each end, so that no mark lies on the frame.
     counts = np.log10(subject.counts)
     norms_before = np.log10(before[has_norm])
     norms_after = np.log10(after[has_norm])
@@ -99,6 +100,7 @@ def norm_history(subject: Subject) -> NormHistory | None:
         reason = f"expected {subject.classes} norms in each record of an epoch"
         raise LevelheadError(reason, parameter="log")
 
+    # Records that do not say their epoch are numbered from 1.
     epochs = [float(record.get("epoch", i + 1)) for i, record in enumerate(records)]
 
     # Of many classes, some at equal distances of rank, with the first and the last.

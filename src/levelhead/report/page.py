@@ -111,7 +111,10 @@ def write(
 
 
 def with_titles(subjects: Sequence[Subject]) -> list[Subject]:
-    """Return the subjects with titles that differ: equal ones get the name of their folder."""
+    """Return the subjects with titles that differ: equal ones get the name of their folder.
+
+    Side by side, several runs are often called the same, as their files are: a/logits, b/logits.
+    """
     titles = [subject.title for subject in subjects]
     renamed = []
     for i, subject in enumerate(subjects):
@@ -153,6 +156,7 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": words.share_text, "points": words.points, "number": _number}
+    # Both are written into the page, and named in its policy by their hashes.
     script = _asset("page.js")
     style = _asset("page.css")
     policy = (
@@ -197,8 +201,8 @@ def _best(subjects: Sequence[Subject]) -> float | None:
 class Diagram(NamedTuple):
     """One reliability diagram, and the drawing of it."""
 
-    counted: Reliability
-    drawing: Markup
+    counted: Reliability  # its numbers, for the line below the drawing
+    drawing: Markup  # an <svg>
 
 
 @dataclass(frozen=True)
@@ -206,29 +210,30 @@ class Shown:
     """All that page.html shows of one subject, by the names it uses. What is None is left out."""
 
     index: int  # among the subjects of the page, by which its elements are told apart
-    subject: Subject
-    tuned: Tuned
+    subject: Subject  # for its title, its rows and its facts
+    tuned: Tuned  # for the verdict, the gain and the price, in its own words
     rule: str  # in words
-    status: words.Status
-    sign: str
-    numbers: list[words.Number]
+    status: words.Status  # the color of the verdict
+    sign: str  # beside it, for those who do not see the color
+    numbers: list[words.Number]  # accuracy and its kin, before and after
     reasons: dict[str, str]  # sentences, by their titles
-    warnings: list[str]
-    code: Code
+    warnings: list[str]  # sentences, the most important first
+    code: Code  # to copy
     tuned_name: str  # under which tuned.json is offered
     tuned_link: str  # its content, as a data: link
+    # Charts are <svg>; a note is a sentence or two above its chart.
     recall_chart: Markup | None
     recall_note: str
-    strength_chart: Markup | None
+    strength_chart: Markup | None  # of a rule with one strength
     strength_note: str
-    matrices: list[Matrix]
+    matrices: list[Matrix]  # of few classes; of many there are pairs
     pairs: list[ConfusedPair]
     confusion_note: str
-    diagrams: list[Diagram]
+    diagrams: list[Diagram]  # calibration: as trained, adjusted, with the temperature
     calibration_note: str
-    norms_chart: Markup | None
-    norm_lines: list[NormLine]
-    training_chart: Markup | None
+    norms_chart: Markup | None  # of a rule that multiplies
+    norm_lines: list[NormLine]  # the key of the next chart
+    training_chart: Markup | None  # norms over the epochs, of a run with a log
 
 
 def show(subject: Subject, index: int) -> Shown:
@@ -299,7 +304,7 @@ def _number(value: float) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return what a Content-Security-Policy knows an inline script or style by."""
+    """Return what a Content-Security-Policy knows an inline script or style by: 'sha256-' and base64 of the digest."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 

@@ -59,6 +59,7 @@ def of_file(
             a choice that is made already.
         OSError: a file that cannot be read.
     """
+    # A choice comes in a file of its own, or is the input itself; then there is nothing left to choose.
     place = Path(path)
     choice = None
     if tuned is not None:
@@ -68,6 +69,7 @@ def of_file(
             if value is not None:
                 reason = "the choice is made already, in a tuned.json; leave it out"
                 raise LevelheadError(reason, parameter=parameter)
+    # What the input is: by its being a folder, by its suffix, by the header of a safetensors file.
     if place.is_dir():
         subject = of_run(place, tuned=choice, rule=rule)
     elif place.suffix == ".json":
@@ -211,6 +213,7 @@ def _of_tuned_file(path: Path) -> Subject:
             facts[role] += "; it has changed since, so charts that need it are left out"
         else:
             files[role] = file
+    # Logits without the labels they were chosen with would show another choice: both, or neither.
     needed = {"logits", "labels"} & sources["files"].keys()
     if "logits" not in files or not needed <= files.keys():
         return of_tuned(tuned, title=path.stem, facts=facts, tuned_file=str(path))
@@ -244,7 +247,10 @@ def _find_source(name: str, folder: Path) -> Path | None:
 
 
 def _is_snapshot(place: Path) -> bool:
-    """Return whether a file is a snapshot of the study, by what its header says."""
+    """Return whether a file is a snapshot of the study, by what its header says.
+
+    Logits come as .safetensors, too, so the suffix does not tell.
+    """
     if place.suffix != ".safetensors":
         return False
     if not place.is_file():

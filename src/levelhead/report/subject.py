@@ -137,14 +137,20 @@ class Subject:
 
     @property
     def counts(self) -> np.ndarray | None:
-        """How many training samples each class has, [K]; None if that is not known."""
+        """How many training samples each class has, [K]; None if that is not known.
+
+        Where `tune` was given none, those of its samples stood in; these are `sizes`, and no counts.
+        """
         if self.tuned.counted or not self.tuned.counts:
             return None
         return np.array(self.tuned.counts)
 
     @property
     def rare_by_counts(self) -> bool:
-        """Whether the training counts say which classes are rare: they are known, and differ."""
+        """Whether the training counts say which classes are rare: they are known, and differ.
+
+        Counts whose largest is at most 1.1 times the smallest (`core.doubts.EQUAL`) are taken to be equal.
+        """
         counts = self.counts
         return counts is not None and bool(counts.max() > EQUAL * counts.min())
 
@@ -168,7 +174,11 @@ class Subject:
 
     @cached_property
     def rows(self) -> list[ClassRow]:
-        """A row for each class, the rarest first."""
+        """A row for each class, the rarest first: it is these that an adjustment is for.
+
+        Before and after come from the same samples, and are NaN where there is nothing to divide by: the
+        recall of a class without samples, the precision of one that is never predicted.
+        """
         before, after = self._measures()
         rows = []
         for i in self.rare_first.tolist():
@@ -316,6 +326,7 @@ def of_tuned(
     >>> [row.name for row in subject.rows]
     ['2', '1', '0']
     """
+    # The samples, as far as there are any; labels alone would show nothing.
     checked = None
     if logits is not None:
         logits, checked = _check_samples(tuned, logits, labels)
@@ -329,6 +340,7 @@ def of_tuned(
     elif tuned.reach is not None and reach is None:
         # What is predicted depends on features that are not here: better nothing than another's.
         logits = None
+    # All that is shown is numpy from here on, wherever the head is.
     if head is not None:
         head = head.numpy()
     files = files or {}
@@ -408,6 +420,7 @@ def judged_on(tuned: Tuned, logits: Array, labels: np.ndarray) -> Tuned:
     """
     if tuned.multilabel:
         return judge_labels(tuned, logits, labels)
+    # As the choice was judged, as far as it keeps that: its metric, the level of its interval.
     metric: str | Metric = "balanced_error"
     level = 0.95
     warnings = tuned.warnings
@@ -428,7 +441,11 @@ def judged_on(tuned: Tuned, logits: Array, labels: np.ndarray) -> Tuned:
 
 
 def _read_as(tuned: Tuned) -> Kind:
-    """Return how scores of the kind a choice was made on are read: log-probabilities as they are."""
+    """Return how scores of the kind a choice was made on are read: log-probabilities as they are.
+
+    Logarithms are taken of probabilities alone; logits and log-probabilities both stay, so that to
+    whoever reads them they are the same.
+    """
     if tuned.kind == "probabilities":
         return "probabilities"
     return "logits"

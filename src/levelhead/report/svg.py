@@ -103,6 +103,7 @@ def tag(name: str, *children: str, **attributes: str | float) -> Markup:
     >>> tag("text", "a < b", x=1.5, class_="grid", text_anchor="end")
     Markup('<text x="1.5" class="grid" text-anchor="end">a &lt; b</text>')
     """
+    # Attributes keep the order in which they are given, so that pages can be compared.
     words = []
     for key, value in attributes.items():
         text = value
@@ -137,6 +138,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
     >>> nice_ticks(0.0, 0.42)
     [0.0, 0.1, 0.2, 0.3, 0.4]
     """
+    # The power of ten at or below the span, of which the step is a simple part.
     span = (high - low) or 1.0
     power = 10.0 ** np.floor(np.log10(span))
     # The first of these steps that has at most seven intervals. The span is less than ten powers,

@@ -49,6 +49,7 @@ def code_to_use(subject: Subject) -> Code:
     if subject.tuned.worthwhile is False:
         adjust.append("--anyway")
         apply.append("--anyway")
+    # Python's lines are for whoever has the model in memory; their names are those of the docs.
     python = [
         "import levelhead as lh",
         "",

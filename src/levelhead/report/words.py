@@ -118,6 +118,7 @@ def reasons(subject: Subject) -> dict[str, str]:
     Its gain and its price are left out: they stand at the top of the page.
     """
     tuned = subject.tuned
+    # What a choice says of itself, then what only the page knows.
     lines = {name: text for name, text in tuned.facts().items() if name not in ("gain", "price")}
     lines["rule"] = f"{lines['rule']}: {RULES[tuned.rule].sentence}"
     if tuned.evidence is not None:
@@ -164,7 +165,7 @@ def rarity(subject: Subject) -> str:
 
 
 def recall_note(subject: Subject) -> str:
-    """Return what the chart of recalls shows."""
+    """Return what the chart of recalls shows: which classes stand where, and what the lines are if there are any."""
     noun = "labels" if subject.tuned.multilabel else "classes"
     order = f"The {noun} from the most frequent on the left to the rarest, by {rarity(subject)}."
     if subject.classes > MOST_NAMED:
@@ -173,26 +174,36 @@ def recall_note(subject: Subject) -> str:
 
 
 def strength_note(subject: Subject) -> str:
-    """Return what the chart over the strength shows."""
+    """Return what the chart over the strength shows: what the rule does, and what the steps of the curves are."""
     rule = RULES[subject.tuned.rule]
     exact = "The curves step exactly where a prediction changes; 0 is the model as it is."
     return f"{rule.title}: {rule.sentence}. {exact}{in_sample(subject)}"
 
 
 def in_sample(subject: Subject) -> str:
-    """Return what to add to numbers that are not cross-fitted; nothing on samples new to the fit."""
+    """Return what to add to numbers that are not cross-fitted; nothing on samples new to the fit.
+
+    The table of classes is cross-fitted; confusions and the chart over a strength are of the one fit that
+    is used.
+    """
     if subject.measured is not None:
         return ""
     return " This is the fit on all of these samples, so it looks a little better than on new ones."
 
 
 def confusion_note(subject: Subject) -> str:
-    """Return what the confusions show."""
+    """Return what the confusions show, and why their diagonal may differ a little from the table's recalls."""
     return f"The model as it is, and adjusted.{in_sample(subject)}"
 
 
 def calibration_note(subject: Subject, shown: int, of: int) -> str:
-    """Return how samples weigh in the calibration shown, and how many of them it is counted on."""
+    """Return how samples weigh in the calibration shown, and how many of them it is counted on.
+
+    Args:
+        subject: of which the goal says how samples weigh, as `calibration.sample_weights` has it.
+        shown: how many samples are counted.
+        of: how many there are.
+    """
     tuned = subject.tuned
     sentences = ["Every class weighs the same."]
     if tuned.target is not None:
