@@ -94,9 +94,8 @@ def damage_bytes(rng: random.Random, data: bytes, others: list[bytes] | None = N
             changed[at : at + rng.choice((0, 1, 8))] = rng.choice(WORDS)
         elif how == 5:
             size = rng.choice((1, 2, 4, 8))
-            changed[at : at + size] = (rng.choice(NUMBERS) % (1 << 8 * size)).to_bytes(
-                size, "little"
-            )
+            number = rng.choice(NUMBERS) % (1 << 8 * size)
+            changed[at : at + size] = number.to_bytes(size, "little")
         elif how == 6 and rng.random() < 0.3:
             del changed[at:]
         elif others:
@@ -116,58 +115,48 @@ def damage_json(rng: random.Random, value: object) -> str:
     text = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, None, 1)))
     if rng.random() < 0.3:
         at = rng.randrange(len(text) + 1)
-        word = rng.choice(
-            [
-                *(word.decode("utf-8", "ignore") for word in WORDS),
-                " ",
-                ",",
-                ":",
-                "0",
-                "}",
-                "]",
-                "\t",
-                ".0",
-            ]
-        )
+        words = [word.decode("utf-8", "ignore") for word in WORDS]
+        word = rng.choice([*words, " ", ",", ":", "0", "}", "]", "\t", ".0"])
         text = text[:at] + word + text[at + rng.randrange(3) :]
-    if rng.random() < 0.1 and ":" in text:  # the same key twice
-        key = text.rindex('"', 0, text.index(":")) if '"' in text[: text.index(":")] else 0
-        text = (
-            text[:1]
-            + text[1:key]
-            + text[key : text.index(",") + 1 if "," in text else key]
-            + text[1:]
-        )
+    if rng.random() < 0.1 and ":" in text:
+        text = _repeat_first_entry(text)
     return text
+
+
+def _repeat_first_entry(text: str) -> str:
+    """Return JSON text with its first entry twice, as far as that can be told without parsing it."""
+    colon = text.index(":")
+    key_end = 0  # the closing quote of the first key
+    if '"' in text[:colon]:
+        key_end = text.rindex('"', 0, colon)
+    entry_end = key_end
+    if "," in text:
+        entry_end = text.index(",") + 1
+    return text[:1] + text[1:key_end] + text[key_end:entry_end] + text[1:]
 
 
 def _damage_tree(rng: random.Random, value: object) -> object:
     """Return a value with one change, mostly far down: of a key, an item, or a leaf made another value."""
     if isinstance(value, dict) and value and rng.random() < 0.85:
-        changed, key = dict(value), rng.choice(list(value))
+        changed = dict(value)
+        key = rng.choice(list(value))
         how = rng.randrange(8)
         if how == 0:
             del changed[key]
         elif how == 1:
-            changed[
-                rng.choice(
-                    [
-                        "",
-                        "__metadata__",
-                        "a",
-                        "dtype",
-                        "\ud800" if rng.random() < 0.3 else "x",
-                        key * 2,
-                    ]
-                )
-            ] = changed[key]
+            content = changed[key]
+            odd = "x"
+            if rng.random() < 0.3:
+                odd = "\ud800"
+            changed[rng.choice(["", "__metadata__", "a", "dtype", odd, key * 2])] = content
         elif how == 2:
             changed = {key: changed.pop(key), **changed}
         else:
             changed[key] = _damage_tree(rng, changed[key])
         return changed
     if isinstance(value, list) and value and rng.random() < 0.85:
-        changed, at = list(value), rng.randrange(len(value))
+        changed = list(value)
+        at = rng.randrange(len(value))
         how = rng.randrange(6)
         if how == 0:
             del changed[at]
@@ -201,20 +190,18 @@ def _damage_tree(rng: random.Random, value: object) -> object:
 def read_zip(data: bytes) -> list[tuple[str, bytes]]:
     """Return (name, content) of each record, in the order of the archive."""
     with zipfile.ZipFile(io.BytesIO(data)) as file:
-        return [(one.filename, file.read(one)) for one in file.infolist()]
+        return [(record.filename, file.read(record)) for record in file.infolist()]
 
 
 def write_zip(records: list[tuple[str, bytes]], rng: random.Random | None = None) -> bytes:
     """Return a zip of records; with a generator, some are compressed, or written as to a stream."""
     file = io.BytesIO()
-    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(file, "w") as made:
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(file, "w") as archive:
         for name, data in records:
-            odd = rng is not None and rng.random() < 0.02
-            made.writestr(
-                name,
-                data,
-                rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)) if odd and rng else None,
-            )
+            compression = None
+            if rng is not None and rng.random() < 0.02:
+                compression = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+            archive.writestr(name, data, compression)
     return file.getvalue()
 
 
@@ -228,9 +215,13 @@ def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> b
     """
     if rng.random() < 0.25:
         # The directory is at the end: damage there is read first.
-        tail = max(0, data.rfind(b"PK\x05\x06") - 1000) if rng.random() < 0.7 else 0
-        return data[:tail] + damage_bytes(rng, data[tail:])
-    records, how = read_zip(data), rng.randrange(10)
+        directory = max(0, data.rfind(b"PK\x05\x06") - 1000)
+        start = 0
+        if rng.random() < 0.7:
+            start = directory
+        return data[:start] + damage_bytes(rng, data[start:])
+    records = read_zip(data)
+    how = rng.randrange(10)
     at = rng.randrange(len(records))
     name, content = records[at]
     if how == 0:
@@ -241,16 +232,15 @@ def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> b
         rng.shuffle(records)
     elif how == 3:
         other = rng.choice(records)[0]
-        records[at] = (
-            rng.choice(
-                (name.upper(), name + "\x00", f"x/{name}", name.partition("/")[2] or "x", other)
-            ),
-            content,
-        )
+        without_folder = name.partition("/")[2] or "x"
+        names = (name.upper(), name + "\x00", f"x/{name}", without_folder, other)
+        records[at] = (rng.choice(names), content)
     else:
-        pickles = [i for i, (one, _) in enumerate(records) if one.endswith(".pkl")]
-        at = rng.choice(pickles) if pickles and rng.random() < 0.6 else at
-        records[at] = records[at][0], damage_record(rng, records[at][1])
+        pickles = [i for i, (title, _) in enumerate(records) if title.endswith(".pkl")]
+        if pickles and rng.random() < 0.6:
+            at = rng.choice(pickles)
+        name, content = records[at]
+        records[at] = (name, damage_record(rng, content))
     return write_zip(records, rng)
 
 
@@ -258,6 +248,7 @@ def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> b
 # A field is a varint `number << 3 | wire type`, then its value: type 0 a varint, 1 and 5 eight and four bytes, 2 a
 # length and so many bytes. Only the schema says whether these bytes are text or a message: both are tried.
 # https://protobuf.dev/programming-guides/encoding/
+FIXED_SIZES = {1: 8, 5: 4}  # bytes of a value, by wire type
 
 
 def parse_message(data: bytes, depth: int = 0) -> list:
@@ -268,43 +259,48 @@ def parse_message(data: bytes, depth: int = 0) -> list:
     Raises:
         ValueError, IndexError: if the bytes are no message.
     """
-    found, at = [], 0
+    fields = []
+    at = 0
     while at < len(data):
         tag, at = _read_varint(data, at)
-        kind, value = tag & 7, None
+        number = tag >> 3
+        kind = tag & 7
+        value = None
         if kind == 0:
             value, at = _read_varint(data, at)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-            value, at = data[at : at + size], at + size
+        elif kind in FIXED_SIZES:
+            size = FIXED_SIZES[kind]
+            value = data[at : at + size]
+            at += size
         elif kind == 2:
             length, at = _read_varint(data, at)
-            value, at = data[at : at + length], at + length
+            value = data[at : at + length]
+            at += length
             if len(value) != length:
                 raise ValueError("cut short")
-            with suppress(ValueError, IndexError):
-                value = (
-                    parse_message(value, depth + 1)
-                    if depth < 8 and value and tag >> 3 != 9
-                    else value
-                )
-        if value is None or at > len(data) or not tag >> 3:
+            if depth < 8 and value and number != 9:
+                with suppress(ValueError, IndexError):
+                    value = parse_message(value, depth + 1)
+        if value is None or at > len(data) or not number:
             raise ValueError("no message")
-        found.append([tag >> 3, kind, value])
-    return found
+        fields.append([number, kind, value])
+    return fields
 
 
 def write_message(fields: list) -> bytes:
     """Return the bytes of a tree of fields, with the lengths that it has now."""
     out = b""
     for number, kind, value in fields:
-        data = write_message(value) if isinstance(value, list) else value
         out += _varint(number << 3 | kind)
-        out += (
-            _varint(data)
-            if isinstance(data, int)
-            else (_varint(len(data)) if kind == 2 else b"") + data
-        )
+        if isinstance(value, int):
+            out += _varint(value)
+            continue
+        data = value
+        if isinstance(value, list):
+            data = write_message(value)
+        if kind == 2:
+            out += _varint(len(data))
+        out += data
     return out
 
 
@@ -312,13 +308,18 @@ def damage_message(rng: random.Random, data: bytes) -> bytes:
     """Return a message with one to three fields, at any depth, changed, repeated, dropped, moved or exchanged."""
     tree = parse_message(data)
     for _ in range(rng.choice((1, 1, 2, 3))):
-        parents = [tree, *(one[2] for one in _walk(tree) if isinstance(one[2], list))]
-        parents = [one for one in parents if one]
-        if not parents:
+        inner = [field[2] for field in _walk(tree) if isinstance(field[2], list)]
+        messages = [message for message in (tree, *inner) if message]
+        if not messages:
             break
-        parent = rng.choice(parents)
-        at, how = rng.randrange(len(parent)), rng.randrange(9)
+        parent = rng.choice(messages)
+        at = rng.randrange(len(parent))
+        how = rng.randrange(9)
         field = parent[at]
+        number, kind, value = field
+        alike = []  # of the same wire type
+        if how == 4:
+            alike = [other for other in _walk(tree) if other[1] == kind]
         if how == 0:
             del parent[at]
         elif how == 1:
@@ -326,30 +327,29 @@ def damage_message(rng: random.Random, data: bytes) -> bytes:
         elif how == 2:
             rng.shuffle(parent)
         elif how == 3:
-            parent[at] = [rng.choice((field[0], *range(1, 21))), *field[1:]]
-        elif how == 4 and (same := [one for one in _walk(tree) if one[1] == field[1]]):
-            parent[at] = [field[0], field[1], deepcopy(rng.choice(same)[2])]
-        elif isinstance(field[2], int):
-            parent[at] = [
-                *field[:2],
-                rng.choice((*NUMBERS, field[2] + 1, field[2] - 1)) % (1 << 64),
-            ]
-        elif isinstance(field[2], bytes):
-            value = damage_bytes(rng, field[2])
-            parent[at] = [
-                *field[:2],
-                value if field[1] == 2 else value[: len(field[2])].ljust(len(field[2]), b"\x00"),
-            ]
+            parent[at] = [rng.choice((number, *range(1, 21))), kind, value]
+        elif alike:
+            parent[at] = [number, kind, deepcopy(rng.choice(alike)[2])]
+        elif isinstance(value, int):
+            other_number = rng.choice((*NUMBERS, value + 1, value - 1))
+            parent[at] = [number, kind, other_number % (1 << 64)]
+        elif isinstance(value, bytes):
+            content = damage_bytes(rng, value)
+            if kind != 2:  # its size is fixed
+                content = content[: len(value)].ljust(len(value), b"\x00")
+            parent[at] = [number, kind, content]
     out = write_message(tree)
-    return damage_bytes(rng, out) if rng.random() < 0.1 else out
+    if rng.random() < 0.1:
+        return damage_bytes(rng, out)
+    return out
 
 
 def _walk(fields: list):
     """Yield every field of a tree, at any depth."""
-    for one in fields:
-        yield one
-        if isinstance(one[2], list):
-            yield from _walk(one[2])
+    for field in fields:
+        yield field
+        if isinstance(field[2], list):
+            yield from _walk(field[2])
 
 
 def _varint(value: int) -> bytes:
@@ -363,10 +363,11 @@ def _varint(value: int) -> bytes:
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return the number at a place, and the place after it; at most ten bytes, as in protobuf."""
-    value = shift = 0
-    while shift < 70:
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 0x80:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
             return value, at
     raise ValueError("too long")
