@@ -221,7 +221,10 @@ def _tiles(dtype: torch.dtype, products: str) -> Tiles:
 
 
 def _fit(tile: Tile, side: int, stride: int, width: int) -> Tile:
-    """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1."""
+    """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1.
+
+    Elsewhere a program has one tile, of as many pixels, one by one.
+    """
     fits = side == 3 and stride == 1 and width % 2 == 0
     if fits:
         return tile

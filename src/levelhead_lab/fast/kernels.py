@@ -20,11 +20,11 @@ too of three tf32 products, "tf32" takes one.
   gradient of out to that of y, gamma and beta), `weight_gradient_kernel` and `sum_splits_kernel`
   (of the filters), `convolve_kernel` with BACKWARD (of x).
 
-In the kernels p are pixels or groups of SPAN pixels, n outputs, k inputs, o and c a channel of them,
-i and j row and column of the filter. `pixels` are those of one run, B H W. Capitals are constants for
-which a kernel is compiled; sizes that depend on the batch are not among them (`do_not_specialize`),
-so that the last, partial batch of an epoch runs the same kernel. Every address begins with the run
-as int64: R runs together may have more than 2^31 numbers.
+In the kernels p are pixels or groups of SPAN pixels, n outputs, k inputs, o and c a channel of
+them, i and j row and column of the filter. `pixels` are those of one run, B H W. Capitals are
+constants for which a kernel is compiled; sizes that depend on the batch are not among them
+(`do_not_specialize`), so that the last, partial batch of an epoch runs the same kernel. Every
+address begins with the run as int64: R runs together may have more than 2^31 numbers.
 """
 
 import triton  # type: ignore[import-not-found]
@@ -132,12 +132,14 @@ def convolve_kernel(
     images).
     """
     run = tl.program_id(1).to(tl.int64)
-    count = pixels // SPAN
+    count = pixels // SPAN  # groups of pixels of a run
     n = tl.arange(0, SPAN * OUTPUTS)
     o = n % OUTPUTS
+    # To the images and the filter of this run.
     x += run * (pixels // (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH * INPUTS)
     w += run * w_stride
     STEPS: tl.constexpr = (SIDE + SPAN - 1 + COLUMNS - 1) // COLUMNS  # in a row of the filter
+    # The whole filter in registers, as a tuple of its steps: loaded once for all tiles.
     filters = ()
     if KEEP_FILTER:
         for step in tl.static_range(SIDE * STEPS):
@@ -165,6 +167,8 @@ def convolve_kernel(
                 part = _load_filter(w, step // STEPS, step % STEPS * COLUMNS,
                                     FILTER_INPUTS, OUTPUTS, SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN)  # fmt: skip
                 total = tl.dot(tile, part, total, input_precision=PRODUCTS)
+        # A group of SPAN pixels with OUTPUTS channels each lies in memory as one row of SPAN *
+        # OUTPUTS.
         at = (run * count + p)[:, None] * (SPAN * OUTPUTS) + n[None, :]
         # Of the numbers as they are stored, rounded: these are what is normalized.
         if STATISTICS:
@@ -210,6 +214,7 @@ def weight_gradient_kernel(
     n, k, count = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED), pixels // SPAN
     x += run * (pixels // (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH * INPUTS)
     g += run * pixels * OUTPUTS
+    # The sums of the first, second and third row of the filter; with ROWS = 1 only one is used.
     total = tl.zeros((COLUMNS * PADDED, SPAN * OUTPUTS), tl.float32)
     second, third = total, total
     for start in range(split * per_split, min((split + 1) * per_split, count), TILE):
@@ -228,6 +233,7 @@ def weight_gradient_kernel(
             tile = _load_inputs(x, p, inside, 2, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
                                 SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
             third = tl.dot(tl.trans(tile), gradient, third, input_precision=PRODUCTS)
+    # Stored without the padding of channels.
     row: tl.constexpr = COLUMNS * INPUTS * SPAN * OUTPUTS
     where = (k // PADDED * INPUTS + k % PADDED)[:, None] * (SPAN * OUTPUTS) + n[None, :]
     at = partial + ((run * splits + split) * SIDE + first) * row + where
@@ -253,6 +259,7 @@ def sum_splits_kernel(
     size: tl.constexpr = SIDE * SIDE * FILTER_INPUTS * OUTPUTS
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     o, c, tap = n % OUTPUTS, n // OUTPUTS % FILTER_INPUTS, n // (OUTPUTS * FILTER_INPUTS)
+    # At pixel 0 of a group; pixel q has the same weight a column and a pixel further, for each q.
     place = ((tap // SIDE * COLUMNS + tap % SIDE) * INPUTS + c) * (SPAN * OUTPUTS) + o
     total = tl.zeros((BLOCK,), tl.float32)
     for split in range(splits):
@@ -305,6 +312,7 @@ def norm_kernel(
         b = start + tl.arange(0, BLOCKS)
         total += tl.load(base + b, mask=b < blocks, other=0.0)
         square += tl.load(base + CHANNELS * blocks + b, mask=b < blocks, other=0.0)
+    # Var = E[y^2] - E[y]^2, which rounding could make negative.
     mu = tl.sum(total, 0) / n
     variance = tl.maximum(tl.sum(square, 0) / n - mu * mu, 0.0)
     inv = 1.0 / tl.sqrt(variance + eps)
@@ -314,6 +322,7 @@ def norm_kernel(
     tl.store(inverse + at, inv)
     tl.store(scale + at, a)
     tl.store(shift + at, tl.load(beta + run * rows_stride + c) - mu * a)
+    # The running statistics lie in the rows of `NetRows.statistics`, and are updated there.
     old = run * statistics_stride + c
     tl.store(running_mean + old, (1 - momentum) * tl.load(running_mean + old) + momentum * mu)
     tl.store(

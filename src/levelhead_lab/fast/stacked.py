@@ -70,7 +70,11 @@ class SideStream:
 
 @dataclass(frozen=True, eq=False)
 class StackedConvNorm:
-    """``relu(norm(conv(x)) + residual)`` of R runs."""
+    """``relu(norm(conv(x)) + residual)`` of R runs.
+
+    All tensors are views of the matrices of `NetRows`: a step changes them in place, and a training
+    pass updates the running statistics.
+    """
 
     filters: Tensor  # [R, ...], the axes of each as in `NetRows.filter_axes`
     cast_filters: Tensor  # the same in the format of activations
@@ -88,7 +92,14 @@ class StackedConvNorm:
     def __call__(
         self, x: Tensor, *, residual: Tensor | None = None, relu: bool = True, training: bool
     ) -> Pair:
-        """Map x [R, B, H, W, C] to the result."""
+        """Map x [R, B, H, W, C] to [R, B, H', W', C'], twice, for two readers.
+
+        Args:
+            x: contiguous, in the format of activations.
+            residual: added after batch norm, of the shape of the result.
+            relu: whether to end with it; a shortcut does not.
+            training: whether to normalize by the batch, or by the running statistics.
+        """
         if self.side_stream is None:
             outs = []
             for run in range(len(x)):
@@ -203,6 +214,7 @@ class StackedNets(NetRows):
         return super().gradient_rows(gradients)
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
+        """Map images [R, B, H, W, C] to features [R, B, d], layer by layer."""
         # Images have 1 or 3 channels, and the kernels read more, of zeros.
         spare = 0
         if self.side_stream is not None:
@@ -243,7 +255,12 @@ class StackedNets(NetRows):
             raise UnstackableError(f"{type(body).__name__} has no stacked form")
 
     def _block(self, name: str, block: ResidualBlock) -> LayerFunction:
-        """Return a residual block: its second convolution adds the shortcut before the relu."""
+        """Return a residual block: its second convolution adds the shortcut before the relu.
+
+        Args:
+            name: of the block in the network, by which its parameters are found.
+            block: the module, of which layers and shapes are read.
+        """
         first = self._conv_norm(f"{name}.conv1", block.conv1, f"{name}.bn1", block.bn1)
         second = self._conv_norm(f"{name}.conv2", block.conv2, f"{name}.bn2", block.bn2)
         by = block.shortcut
