@@ -39,8 +39,12 @@ class Budget:
         write: "Callable[[Found], object] | None" = None,
     ) -> None:
         self.profile: Profile = profile
-        self.seconds, self.began = seconds, time.monotonic()
-        self.index, self.parts, self.keep, self.write = part, parts, keep, write
+        self.seconds = seconds
+        self.began = time.monotonic()
+        self.index = part
+        self.parts = parts
+        self.keep = keep
+        self.write = write
         self.noted = self.began
         self.round = int(os.environ.get("TRUST_ROUND", "0"))  # another number gives other seeds
 
@@ -121,7 +125,9 @@ def lacking(done: int, target: int, what: str) -> str:
     >>> lacking(500, 500, "kills")
     ''
     """
-    return f"{done:,} of {target:,} {what}" if done < target else ""
+    if done >= target:
+        return ""
+    return f"{done:,} of {target:,} {what}"
 
 
 def run_row(row: Row, budget: Budget) -> dict[str, Any]:
@@ -175,7 +181,9 @@ def verdict(result: Mapping[str, Any]) -> str:
     """Return one or two words for the state of a row."""
     if result["failures"]:
         return f"**{result['failures']} failed**"
-    return "short of the target" if result["shortfall"] else "met"
+    if result["shortfall"]:
+        return "short of the target"
+    return "met"
 
 
 def write_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
@@ -185,14 +193,15 @@ def write_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
     for result in results.values():
         promise = result["promise"]
         rows.append(f"| {promise} | {result['how']} | {result['target']} | {verdict(result)} |")
-        done = [
-            f"{name}: {_text(value)}"
-            for name, value in result["done"].items()
-            if not isinstance(value, dict)
-        ]
+        done = []
+        for name, value in result["done"].items():
+            if not isinstance(value, dict):  # counts by command or reader: in the results
+                done.append(f"{name}: {_text(value)}")
         lines = [f"- **{promise[:1].upper()}{promise[1:]}.** {'; '.join(done)}."]
-        lines += [f"Shortfall: {result['shortfall']}."] if result["shortfall"] else []
-        lines += [f"Failures: {result['failures']}."] if result["failures"] else []
+        if result["shortfall"]:
+            lines.append(f"Shortfall: {result['shortfall']}.")
+        if result["failures"]:
+            lines.append(f"Failures: {result['failures']}.")
         on = result["on"]
         where = f"{result['seconds']:,.0f} s on {on['machine']}, {result['when']}, commit {on['commit']}"
         runs.append(" ".join([*lines, f"*{result['profile'].capitalize()}, {where}.*"]))
@@ -221,16 +230,16 @@ def _text(value: Any) -> str:
     """Return a value for the page: a number with commas, of a list how many."""
     if isinstance(value, list):  # listed in the results
         return f"{len(value):,}"
-    return (
-        str(value)
-        if isinstance(value, bool) or not isinstance(value, int | float)
-        else f"{value:,}"
-    )
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}"
 
 
 def read_results(path: Path) -> dict[str, Any]:
     """Return what results/trust.json holds; nothing if it is not there."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_results(results: Mapping[str, Any], path: Path) -> None:

@@ -119,7 +119,8 @@ def run(
         for name in ("out", "err"):
             Path(place, name).touch()  # a command may be killed before it can
         # It waits for a byte, so that a tracer can be attached before its first call.
-        go, pid, began = *_fork(words, folder, Path(place), prepare), time.monotonic()
+        go, pid = _fork(words, folder, Path(place), prepare)
+        began = time.monotonic()
         tracer = None
         if trace is not None:
             command = ["strace", "-f", "-p", str(pid), *trace]
@@ -156,7 +157,8 @@ def _fork(
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(place / name, os.O_CREAT | os.O_WRONLY), number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
         sys.argv = ["levelhead", *words]
         from levelhead.cli import main
 
@@ -165,7 +167,11 @@ def _fork(
             prepare()
         main()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        code = 1  # a text, as of `sys.exit("why")`
+        if end.code is None:
+            code = 0
+        elif isinstance(end.code, int):
+            code = end.code
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -185,7 +191,8 @@ def _wait(pid: int, limit: float, kill_after: float | None) -> tuple[int | None,
         limit: seconds after which it is stopped.
         kill_after: seconds after which it is killed on purpose; its status then is minus the signal, as for any other.
     """
-    began, killed = time.monotonic(), False
+    began = time.monotonic()
+    killed = False  # at the limit
     while True:
         done, status, used = os.wait4(pid, os.WNOHANG)
         passed = time.monotonic() - began
@@ -193,8 +200,9 @@ def _wait(pid: int, limit: float, kill_after: float | None) -> tuple[int | None,
             with contextlib.suppress(ProcessLookupError):
                 # Workers that it left, which would end by themselves a moment later.
                 os.killpg(pid, signal.SIGKILL)
-            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            return (None if killed else code), used.ru_maxrss
+            if killed:
+                return None, used.ru_maxrss
+            return os.waitstatus_to_exitcode(status), used.ru_maxrss
         if kill_after is not None and passed >= kill_after:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
@@ -210,10 +218,12 @@ def digests(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or path.is_file():
-            content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
-            found[str(path.relative_to(folder))] = hashlib.sha256(
-                _timeless(content, path.suffix)
-            ).hexdigest()
+            if path.is_symlink():
+                content = os.readlink(path).encode()
+            else:
+                content = path.read_bytes()
+            timeless = _timeless(content, path.suffix)
+            found[str(path.relative_to(folder))] = hashlib.sha256(timeless).hexdigest()
     return found
 
 
@@ -223,12 +233,14 @@ def _timeless(content: bytes, suffix: str) -> bytes:
     The header of a safetensors file is as long as its text, and so as the digits of a duration: its
     length is left out too.
     """
-    if (
-        suffix == ".safetensors"
-        and b"seconds" in content[: (end := 8 + int.from_bytes(content[:8], "little"))]
-    ):
-        return TIMES.sub(b"", content[8:end].rstrip()) + content[end:]
-    return TIMES.sub(b"", content) if suffix in (".html", ".json", ".jsonl") else content
+    if suffix == ".safetensors":
+        end = 8 + int.from_bytes(content[:8], "little")  # of the header
+        if b"seconds" in content[:end]:
+            return TIMES.sub(b"", content[8:end].rstrip()) + content[end:]
+        return content
+    if suffix in (".html", ".json", ".jsonl"):
+        return TIMES.sub(b"", content)
+    return content
 
 
 @dataclass(frozen=True)
@@ -244,6 +256,12 @@ class Command:
     again: tuple[str, ...] = ("--force",)
     keeps_parts: bool = False
     progress: str = "(?!)"  # none
+
+    def words_now(self, out: Path) -> list[str]:
+        """Return what a user types: with `again`, if something is in the folder already."""
+        if any(out.iterdir()):
+            return [*self.words, *self.again]
+        return self.words
 
 
 def _rescale(model: str, out: str) -> Command:
@@ -310,7 +328,8 @@ def make_inputs(folder: Path) -> None:
     from levelhead.files.model import adjust_file
 
     rng = np.random.default_rng(0)
-    weight, bias = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=4).astype(np.float32)
+    weight = rng.normal(size=(4, 8)).astype(np.float32)
+    bias = rng.normal(size=4).astype(np.float32)
     body = rng.normal(size=(64, 256)).astype(np.float32)
     tensors = {"body.weight": body, "fc.weight": weight, "fc.bias": bias}
     save_file(tensors, folder / "m.safetensors")
@@ -360,7 +379,8 @@ class Workspace:
     """A folder with all inputs and an empty folder `out`; `check_inputs` says which inputs have changed."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.out = folder, folder / "out"
+        self.folder = folder
+        self.out = folder / "out"
         make_inputs(folder)
         self.inputs = digests(folder)
         self.empty()

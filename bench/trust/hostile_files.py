@@ -98,19 +98,24 @@ def _run_case(title: str, sound: Path, folder: Path, usual: dict[str, int], foun
     suffix = next((Path(word).suffix for word in words if Path(word).suffix in usual), "")
     # A .pt may be read as a model or as logits, and some cases have a suffix of no kind: the
     # largest then.
-    peak = ended.peak - max(usual.values() if suffix in ("", ".pt") else [usual[suffix]])
-    wrong = [ended.refusal] if ended.refusal else []
-    wrong += ["its code ran"] if (folder / CANARY).exists() or "FORBIDDEN" in ended.err else []
-    wrong += ["files changed"] if _tree(folder) != before else []
-    wrong += (
-        [f"{peak // 1024} MiB of memory for {size // 1024} MiB"]
-        if peak > 2 * size + CONSTANT
-        else []
-    )
+    sound_peak = max(usual.values())
+    if suffix not in ("", ".pt"):
+        sound_peak = usual[suffix]
+    peak = ended.peak - sound_peak
+    wrong = []
+    if ended.refusal:
+        wrong.append(ended.refusal)
+    if (folder / CANARY).exists() or "FORBIDDEN" in ended.err:
+        wrong.append("its code ran")
+    if _tree(folder) != before:
+        wrong.append("files changed")
+    if peak > 2 * size + CONSTANT:
+        wrong.append(f"{peak // 1024} MiB of memory for {size // 1024} MiB")
     found.failures += [f"{title}: {what}" for what in wrong]
     found.done["cases"] += 1
     if peak > found.done["largest memory beyond a sound file"]:
-        found.done["largest memory beyond a sound file"], found.done["of"] = peak, title
+        found.done["largest memory beyond a sound file"] = peak
+        found.done["of"] = title
     shutil.rmtree(folder)
 
 

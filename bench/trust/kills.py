@@ -31,10 +31,8 @@ SHARES = {"train": 0.1, "sweep": 0.02}  # of the kills; the other commands share
 def check(budget: Budget) -> Found:
     """Kill every command as often as the profile says."""
     preload()
-    rng, found = (
-        random.Random(1000 * budget.round + budget.index),
-        Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0}),
-    )
+    rng = random.Random(1000 * budget.round + budget.index)
+    found = Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0})
     wanted = budget.size(5, TARGET)
     names = list(QUICK if budget.profile == "quick" else COMMANDS)
     plain = [name for name in names if name not in SHARES]
@@ -59,13 +57,13 @@ def check(budget: Budget) -> Found:
 
 def lacks(done: dict[str, Any]) -> str:
     """Return how many kills are missing, and which commands have none."""
-    none = [name for name in COMMANDS if not done["by command"].get(name)]
-    return "; ".join(
-        filter(
-            None,
-            [lacking(done["kills"], TARGET, "kills"), f"none in {', '.join(none)}" * bool(none)],
-        )
-    )
+    short = []
+    if done["kills"] < TARGET:
+        short.append(lacking(done["kills"], TARGET, "kills"))
+    without = [name for name in COMMANDS if not done["by command"].get(name)]
+    if without:
+        short.append(f"none in {', '.join(without)}")
+    return "; ".join(short)
 
 
 def _kill(
@@ -86,7 +84,7 @@ def _kill(
     while hits < wanted and not budget.spent:
         work.empty()
         for _ in range(rng.randrange(1, 4)):
-            words = command.words + (list(command.again) if any(work.out.iterdir()) else [])
+            words = command.words_now(work.out)
             ended = run(words, work.folder, kill_after=rng.random() * seconds, limit=600)
             if ended.status != -9:
                 found.done["ended before the signal"] += 1
@@ -100,8 +98,7 @@ def _kill(
                 found.failures += [
                     f"{name}, killed: {what}" for what in half_written(work.out, whole)
                 ]
-        words = command.words + (list(command.again) if any(work.out.iterdir()) else [])
-        ended = run(words, work.folder, limit=600)
+        ended = run(command.words_now(work.out), work.folder, limit=600)
         if ended.status != 0:
             found.failures.append(
                 f"{name}, again: status {ended.status}: {ended.err.strip()[-200:]}"

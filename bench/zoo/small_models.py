@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -29,8 +30,14 @@ Case = tuple[nn.Module, dict[str, torch.Tensor]]  # a model and an input it can 
 def logits(model: nn.Module, example: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return what a model gives for an input, [..., K]; raise ValueError if it has not K classes."""
     with torch.no_grad():
-        output = model(**example) if "x" not in example else model(example["x"])
-    values = output if isinstance(output, torch.Tensor) else getattr(output, "logits", output[0])
+        if "x" in example:  # of timm
+            output = model(example["x"])
+        else:
+            output = model(**example)
+    if isinstance(output, torch.Tensor):
+        values = output
+    else:
+        values = getattr(output, "logits", output[0])
     if values.shape[-1] != K:
         raise ValueError(f"gives outputs of shape {list(values.shape)}, not {K} classes")
     return values.double()
@@ -98,7 +105,8 @@ def small_fields(config: Any) -> dict[str, Any]:
             fields[field] = [1] * len(value)
         elif type(value) in (int, float) or field in EVEN_IF_NONE:
             matches = [small for pattern, small in SMALL if re.fullmatch(pattern, field)]
-            fields |= {field: matches[0]} if matches else {}
+            if matches:
+                fields[field] = matches[0]
     return fields
 
 
@@ -187,7 +195,8 @@ def transformers_case(name: str) -> Case:
         try:
             for part in (config, getattr(config, "text_config", None)):
                 if part is not None:
-                    part.num_labels, part.pad_token_id = K, 0
+                    part.num_labels = K
+                    part.pad_token_id = 0
             check_size(lambda config=config: kind(config))
             model = kind(config).float().eval()
         except Exception as error:
@@ -210,7 +219,9 @@ def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
     if "ForImageClassification" in name:
         inner = getattr(config, "vision_config", config)
         size = getattr(inner, "image_size", None) or 64
-        sides = size if isinstance(size, list | tuple) else (size, size)
+        sides = (size, size)
+        if isinstance(size, list | tuple):
+            sides = size
         for height, width in dict.fromkeys([tuple(sides), (64, 64), (224, 224)]):
             shape = (1, getattr(inner, "num_channels", 3), height, width)
             yield {"pixel_values": torch.randn(shape, generator=generator)}
@@ -224,7 +235,9 @@ def inputs(name: str, config: Any) -> Iterator[dict[str, torch.Tensor]]:
     ids = torch.randint(5, 100, (2, 16), generator=generator)
     eos = getattr(config, "eos_token_id", None)
     # A decoder scores a text at its end.
-    ids[:, -1] = eos if isinstance(eos, int) and 0 <= eos < 120 else 2
+    ids[:, -1] = 2
+    if isinstance(eos, int) and 0 <= eos < 120:
+        ids[:, -1] = eos
     yield {"input_ids": ids}
     yield {"inputs": ids}
     yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -265,15 +278,13 @@ def timm_cases(per_family: int = 4) -> Iterator[tuple[str, Callable[[], Case]]]:
         "base",
         "b",
     )
+
+    def size_by_name(name: str) -> tuple[int, int, str]:
+        rank = next((i for i, word in enumerate(order) if word in name), len(order))
+        return rank, len(name), name
+
     for family in timm.list_modules():
-        names = sorted(
-            timm.list_models(module=family),
-            key=lambda n: (
-                next((i for i, word in enumerate(order) if word in n), len(order)),
-                len(n),
-                n,
-            ),
-        )
+        names = sorted(timm.list_models(module=family), key=size_by_name)
         for name in names[:per_family]:
             yield f"timm/{family}/{name}", lambda name=name: timm_case(name)
 
@@ -297,27 +308,27 @@ def timm_case(name: str) -> Case:
     """
     import timm
 
-    config = timm.get_pretrained_cfg(name).to_dict() if timm.is_model_pretrained(name) else {}
-    channels, side = (config.get("input_size") or (3, 224, 224))[::2]
+    config = {}
+    if timm.is_model_pretrained(name):
+        config = timm.get_pretrained_cfg(name).to_dict()
+    channels, _, side = config.get("input_size") or (3, 224, 224)
     failures = []
-    for options in SHALLOW:
+    for shallow in SHALLOW:
         for size in dict.fromkeys([64, 128, side]):
-            fixed = (
-                {"img_size": size} if config.get("fixed_input_size", True) and size != side else {}
-            )
+            options = dict(shallow)
+            # A model whose images have one size must be told of another.
+            if config.get("fixed_input_size", True) and size != side:
+                options["img_size"] = size
             try:
-                make = lambda o=options | fixed: timm.create_model(name, num_classes=K, **o)  # noqa: E731
+                make = partial(timm.create_model, name, num_classes=K, **options)
                 check_size(make)
                 model = make().eval()
-                example = {
-                    "x": torch.randn(
-                        1, channels, size, size, generator=torch.Generator().manual_seed(0)
-                    )
-                }
+                generator = torch.Generator().manual_seed(0)
+                example = {"x": torch.randn(1, channels, size, size, generator=generator)}
                 logits(model, example)
                 return model, example
             except Exception as error:
-                failures.append(f"{options | fixed}: {type(error).__name__}: {error}")
+                failures.append(f"{options}: {type(error).__name__}: {error}")
     raise ValueError(
         " | ".join(dict.fromkeys(" ".join(text.split())[:120] for text in failures[::-1]))
     )
