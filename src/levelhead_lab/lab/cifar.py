@@ -213,6 +213,12 @@ def unpickle(content: bytes, path: Path) -> object:
 
     Raises:
         LevelheadError: if the pickle names anything else, or is damaged.
+
+    >>> unpickle(pickle.dumps({b"labels": [3, 1]}), Path("batch"))
+    {b'labels': [3, 1]}
+    >>> unpickle(pickle.dumps(print), Path("batch"))
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: batch: not a CIFAR python file (it asks for ...
     """
     try:
         return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()

@@ -40,6 +40,12 @@ class SigmoidLoss:
     p_k is the probability that the sigmoid of class k gives the truth: ``sigmoid(l_k)`` of the true
     class, ``1 - sigmoid(l_k)`` of the others. With m = l_k or -l_k, ``-log p_k = softplus(-m)`` and
     ``(1 - p_k)^focus = exp(-focus softplus(m))``: neither overflows, nor takes the log of 0.
+
+    At logits of 0 every sigmoid is 1/2, and the loss is K log 2:
+
+    >>> import torch
+    >>> SigmoidLoss()(torch.zeros(1, 4), torch.tensor([2])) / 4
+    tensor([0.6931])
     """
 
     focus: float = 0.0  # 0 is binary cross entropy

@@ -56,6 +56,14 @@ class Data:
     Raises:
         LevelheadError: if there are fewer than 2 classes, images or labels of a split have another
             shape or type than the others, a class has no training image, or there is no test image.
+
+    >>> part = Split(np.zeros((6, 1, 4, 4), np.uint8), np.array([0, 0, 0, 0, 1, 1]))
+    >>> toy = Data("toy", ("cat", "dog"), part, part)
+    >>> toy.counts, toy.shape
+    (array([4, 2]), (1, 4, 4))
+    >>> halved = hold_out(toy, 0.5)
+    >>> halved.counts, list(halved.splits)
+    (array([2, 1]), ['train', 'held-out', 'test'])
     """
 
     name: str  # `cifar10`, ..., or the name of the folder or file

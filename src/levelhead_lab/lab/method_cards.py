@@ -58,6 +58,12 @@ def format_table(methods: Iterable[Method]) -> str:
 
     The columns are name, head, what it changes, and who proposed it; they are as wide as they must
     be, and two spaces apart.
+
+    >>> from levelhead_lab.methods import METHODS
+    >>> print(format_table([METHODS["focal"], METHODS["tau-norm"]]))
+    method    head    changes                                               reference
+    focal     linear  loss: reduce cross entropy where the network is sure  Lin et al. 2017
+    tau-norm  linear  adjust: divide weight vectors by their length^tau     Kang et al. 2020
     """
     rows = [_Row("method", "head", "changes", "reference")]
     for method in methods:

@@ -207,6 +207,11 @@ def head_of(net: Net) -> Head:
 
     For either kind of head, ``head_of(net).logits(head_inputs(net, x)) == net(x)``: of a cosine
     head the weight vectors have unit length.
+
+    >>> net = build("digits", 3, head="cosine", shape=(1, 8, 8)).eval()
+    >>> x = torch.linspace(-1, 1, 2 * 64).view(2, 1, 8, 8)
+    >>> head_of(net).logits(head_inputs(net, x)).allclose(net(x))
+    True
     """
     parameters = dict(net.head.named_parameters())
     weight = parameters["weight"].detach()

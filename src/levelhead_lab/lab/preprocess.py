@@ -206,6 +206,9 @@ def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
         centers: [B, 2], as shares of height and width from 0 to below 1.
         side: of the square, an even number of pixels; 0 changes nothing.
 
+    >>> cut_out(torch.ones(1, 1, 2, 3), torch.tensor([[0.0, 0.4]]), side=2).tolist()
+    [[[[0.0, 0.0, 1.0], [1.0, 1.0, 1.0]]]]
+
     Reference: DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with
         Cutout, 2017.
     """

@@ -147,6 +147,18 @@ def fit(
         LevelheadError: if the loss is not finite at the end of an epoch; if the method's sample or
             loss gives something of another shape; if weights are normalized in the batch and the
             batch is shared by several processes.
+
+    Example:
+        One epoch of Algorithm 1 on long-tailed digits; every weight vector ends with unit length.
+
+        >>> from levelhead_lab.lab import data, load, nets, recipe
+        >>> from levelhead_lab.methods import METHODS
+        >>> digits = data.imbalance(load.digits(), "long-tail", ratio=20)
+        >>> net = nets.build("digits", 10, shape=digits.shape)
+        >>> one_epoch = recipe.find_recipe("digits").stretched_to(1)
+        >>> end = fit(net, digits, one_epoch, METHODS["wvn"])
+        >>> end.epoch, net.head.weight.norm(dim=1).allclose(torch.ones(10))
+        (1, True)
     """
     callbacks = Callbacks(on_step, on_epoch, on_batch)
     # Kept for a second stage, which begins with it again.

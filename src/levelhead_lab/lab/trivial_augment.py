@@ -39,6 +39,13 @@ def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Ten
         signs: [B], 1 for the negative magnitude, 0 for the positive; it matters for ShearX to
             Sharpness.
 
+    Solarize with a threshold of 0 inverts all levels:
+
+    >>> image = torch.tensor([[[[0, 100], [200, 255]]]], dtype=torch.uint8)
+    >>> solarize = torch.tensor([OPERATIONS.index("Solarize")])
+    >>> trivial_augment(image, solarize, torch.tensor([30]), torch.tensor([0])).tolist()
+    [[[[255, 155], [55, 0]]]]
+
     Pixels come from the nearest one; those from outside of the image are 0. The result is in
     channels-last memory.
 
