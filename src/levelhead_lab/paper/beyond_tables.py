@@ -70,6 +70,7 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
         shift = run.get("shift")
         if shift:  # older records have none
             shifts.append(shift)
+    # Exact where the record has it; at the strength of a hold-out, the nearest point of the curve.
     if source in EXACT:
         errors = [shift[EXACT[source]]["error"] for shift in shifts]
     else:
@@ -119,6 +120,7 @@ def heads_table(heads: Heads) -> str:
     Those of companion runs, whose hold-out fits more rules, come after them; the stored networks have no hold-out, and
     their cells of these rules stay empty.
     """
+    # Title and errors of each row: first the stored networks, then the companions.
     networks = []
     for method, network in heads["networks"].items():
         title = f"{column_title(heads['column'])}, {METHODS[method].title}"
@@ -153,6 +155,7 @@ VARIANTS: dict[str, tuple[str, str, int]] = {
 def past_frontier_table(runs: Sequence[PastFrontierRun]) -> str:
     """Return a column for each network: its error alone, then that of each of `VARIANTS` after the shift."""
     alone = [f"{100 * variant_of(run, 'as trained')['error']:.2f}" for run in runs]
+    # Above everything the network without a rule; every other row is after the shift.
     rows: list[TableRow] = [("alone", alone)]
     for title in VARIANTS:
         rows.append((title, [f"{shifted_error(run, title):.2f}" for run in runs]))
@@ -165,7 +168,12 @@ def past_frontier_table(runs: Sequence[PastFrontierRun]) -> str:
 
 
 def shifted_error(run: PastFrontierRun, title: str) -> float:
-    """Return the error of a variant after the shift, its strength from the test images without labels, in percent."""
+    """Return the error of a variant after the shift, its strength from the test images without labels, in percent.
+
+    >>> tried = {"weights": "last", "statistics": "as trained", "views": 2, "shift": {"match_prior": {"error": 0.134}}}
+    >>> shifted_error({"tried": [tried]}, "mirrored")
+    13.4
+    """
     return 100 * variant_of(run, title)["shift"]["match_prior"]["error"]
 
 

@@ -205,6 +205,10 @@ def full_runs(records: Sequence[Record], column: str, method: str) -> list[Recor
     """Return the runs of a cell that were trained on the whole training set, ordered by seed.
 
     In a balanced column that may be the runs of another method, which it equals there (`SAME_WHEN_BALANCED`).
+
+    >>> plain = {"column": "cifar10:1", "method": "baseline", "seed": 0, "hold_out": 0.0}
+    >>> full_runs([plain], "cifar10:1", "over-sample") == [plain]
+    True
     """
     trained = method
     if column.endswith(":1"):

@@ -116,6 +116,9 @@ def count_correlation(record: Record, values: Sequence[float | None]) -> float:
     """Return the rank correlation (Spearman) of one value per class with the counts.
 
     Classes without a value are left out. Ranks, because no claim says how steeply a value rises, only that it does.
+
+    >>> count_correlation({"counts": [90, 50, 10]}, [3.0, None, 1.0])
+    1.0
     """
     has_value = np.array([value is not None for value in values])
     counts = np.asarray(record["counts"])

@@ -205,6 +205,9 @@ def _group_gap(record: Record) -> float:
     """Return the distance of the mean norms of frequent and rare classes, in standard deviations.
 
     Both groups have equally many classes, so that the variance within a group is the mean of the two.
+
+    >>> round(_group_gap({"norms": [2.0, 2.2, 1.0, 1.2], "counts": [90, 90, 10, 10]}), 6)
+    10.0
     """
     norms = np.asarray(record["norms"])
     counts = np.asarray(record["counts"])

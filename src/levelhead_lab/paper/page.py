@@ -288,6 +288,16 @@ def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
 
     Args:
         findings: by where the claim stands in the paper and the name of its function, as of `every_finding`.
+
+    >>> clear = Finding("Norms follow counts.", 0.9, "rank correlation 0.90", "reproduced", "0.7; partly: 0.3")
+    >>> print(claims_table({("Figure 2", "norm_follows_frequency"): clear, ("Figure 3", "boundary_leans"): None}))
+    **Reproduced: 1 of 1.** **Partly: 0 of 1.** **Not reproduced: 0 of 1.**
+    <BLANKLINE>
+    | the paper | where | we see | number | needed |
+    |---|---|---|---|---|
+    | Norms follow counts. | Figure 2 | **reproduced** | rank correlation 0.90 | 0.7; partly: 0.3 |
+    <BLANKLINE>
+    Not judged yet, because records are missing: boundary leans.
     """
     judged = []
     missing = []

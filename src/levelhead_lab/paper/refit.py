@@ -104,7 +104,11 @@ def fit_head(snapshot: Snapshot, decay: float = WEIGHT_DECAY) -> np.ndarray:
 
 
 class ClassScales(NamedTuple):
-    """A scale and an offset for each class: ``scale_k l_k + offset_k``."""
+    """A scale and an offset for each class: ``scale_k l_k + offset_k``.
+
+    >>> ClassScales(np.array([1.0, 2.0]), np.array([0.0, -1.0])).scores(np.array([[3.0, 3.0]]))
+    array([[3., 5.]])
+    """
 
     scale: np.ndarray  # [K]
     offset: np.ndarray  # [K]
@@ -172,7 +176,11 @@ def halves_errors(snapshot: Snapshot) -> dict[str, UnlabelledErrors]:
 
 
 def _balanced_weights(labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return a weight for each sample [N] so that all classes weigh the same, 1 in all."""
+    """Return a weight for each sample [N] so that all classes weigh the same, 1 in all.
+
+    >>> _balanced_weights(np.array([0, 0, 1]), 2)
+    array([0.25, 0.25, 0.5 ])
+    """
     counts = np.bincount(labels, minlength=classes)
     return 1 / (classes * counts[labels])
 

@@ -123,7 +123,11 @@ class Reading:
 
 
 def readings() -> list[Reading]:
-    """Return every reading of every row that has several, the row itself first."""
+    """Return every reading of every row that has several, the row itself first.
+
+    >>> [reading.title for reading in readings() if reading.row == "over-sample"]
+    ['Over-sample', 'Over-sample to the largest']
+    """
     every_reading = []
     for row in tables()["readings"]["rows"]:
         for name in row["readings"]:
@@ -140,7 +144,11 @@ def readings() -> list[Reading]:
 
 
 def reading_below(row: str) -> Reading | None:
-    """Return the reading that stands below a row of Table 1; None if the row has only one."""
+    """Return the reading that stands below a row of Table 1; None if the row has only one.
+
+    >>> reading_below("over-sample").place("cifar10:100"), reading_below("focal")
+    (('cifar10:100', 'over-sample-largest'), None)
+    """
     for reading in readings():
         if reading.row == row and reading.in_table1:
             return reading
@@ -165,7 +173,12 @@ class ComparedCell(NamedTuple):
 
 
 def source_cells(row: SourceRow) -> dict[str, ComparedCell]:
-    """Return the cells of a row of `sources` by the column of Table 1, of the columns in which it is trained."""
+    """Return the cells of a row of `sources` by the column of Table 1, of the columns in which it is trained.
+
+    >>> (ldam,) = [row for row in tables()["sources"]["rows"] if row["beside"] == "ldam"]
+    >>> source_cells(ldam)["cifar10:100"]
+    ComparedCell(column='cao2019/cifar10:100', method='ldam-drw', published=22.97)
+    """
     in_table1 = published_errors(row["beside"])
     cells = {}
     for i, column in enumerate(tables()["sources"]["columns"]):

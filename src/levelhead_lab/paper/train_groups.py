@@ -40,7 +40,11 @@ _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
-    """Return the trainings that have no record in a folder, in their order."""
+    """Return the trainings that have no record in a folder, in their order.
+
+    A record is known by the name of its file alone, which has a hash of everything that decides its numbers: what is in
+    it is read, and checked, where it is used.
+    """
     return [training for training in wanted if not Path(results, f"{training.name}.json").is_file()]
 
 

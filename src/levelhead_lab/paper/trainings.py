@@ -204,6 +204,11 @@ def _hold_outs(table: PaperTable, column: str, method: str, seed: int) -> Sequen
     Only repeated methods have more than the first seed, and not where that would tell little or cost most: in balanced
     columns and in Table 2. The companion has the first seed. There is none in balanced columns, where RS is the
     identity, and none by the recipes of sources, whose rows are compared as trained.
+
+    >>> [_hold_outs("table1", "cifar10:100", "wvn", seed) for seed in (0, 1)]
+    [(0.0, 0.1), (0.0,)]
+    >>> [_hold_outs("table1", "cifar10:100", "focal", seed) for seed in (0, 1)]
+    [(0.0,), ()]
     """
     repeated = method in repeated_methods(table)
     one_seed = column.endswith(":1") or column in tables()["table2"]["columns"]
@@ -226,7 +231,12 @@ def _spec(
     root: str | None,
     dtype: TrainingDtype,
 ) -> Spec:
-    """Return the spec of a column's name: RECIPE/DATA:PROFILE:RATIO, without what is usual."""
+    """Return the spec of a column's name: RECIPE/DATA:PROFILE:RATIO, without what is usual.
+
+    >>> spec = _spec("strong/cifar10:100", "wvn", 0, 0.0, None, "bfloat16")
+    >>> spec.data, spec.profile, spec.ratio, spec.recipe
+    ('cifar10', 'long-tail', 100.0, 'strong')
+    """
     data, *named_profile, ratio = without_recipe(column).split(":")
     profile: Profile = "long-tail"
     if ratio == "1":

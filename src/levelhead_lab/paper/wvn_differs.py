@@ -78,7 +78,11 @@ def _after_last_epoch(runs: Sequence[AuthorsRun]) -> Cell:
 
 
 def authors_verdict(authors: Authors) -> str:
-    """Return in a sentence whether the authors' code reaches the published WVN+RS."""
+    """Return in a sentence whether the authors' code reaches the published WVN+RS.
+
+    It is given every chance: of all its networks and of both epochs that it keeps, the lowest error at the best gamma
+    on test counts. Beside its own Baseline+RS it is compared after the last epoch, which nobody has chosen.
+    """
     columns = authors_columns(authors)
     reached = sum(column.reaches for column in columns)
     behind = sum(column.behind > 0 for column in columns)
@@ -236,6 +240,11 @@ def _paired(runs: Sequence[PrecisionRun], others: Sequence[PrecisionRun], part: 
     """Return the mean difference of networks with the same seed and its standard error; nothing of fewer than two.
 
     Seeds that only one of the groups has are left out.
+
+    >>> half = [{"seed": 0, "RS": 22.0}, {"seed": 1, "RS": 23.0}]
+    >>> full = [{"seed": 0, "RS": 21.5}, {"seed": 1, "RS": 23.1}, {"seed": 2, "RS": 30.0}]
+    >>> _paired(half, full, "RS")
+    '+0.20 ± 0.30'
     """
     by_seed = {run["seed"]: run[part] for run in others}
     differences = []
@@ -249,7 +258,14 @@ def _paired(runs: Sequence[PrecisionRun], others: Sequence[PrecisionRun], part: 
 
 
 def epochs_table(runs: Sequence[EpochsRun]) -> str:
-    """Return each network after its last epoch and after the one that is best on test as trained."""
+    """Return each network after its last epoch and after the one that is best on test as trained.
+
+    >>> epoch = {"epoch": 81, "error": 0.29, "rescale": {"error": 0.22}, "shift": {"error": 0.21}}
+    >>> print(epochs_table([{"ratio": 100.0, "method": "wvn", "epochs": [epoch]}]))
+    | CIFAR-10 | last, alone | last, RS | last, shift | best epoch | alone | RS | shift |
+    |---|---|---|---|---|---|---|---|
+    | WVN, ratio 100 | 29.00 | 22.00 | 21.00 | 81 | 29.00 | 22.00 | 21.00 |
+    """
     rows = []
     for run in runs:
         last = run["epochs"][-1]
