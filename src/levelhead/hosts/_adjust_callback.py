@@ -132,6 +132,7 @@ class BaseAdjustCallback:
 
         Sets `_likely`, by which the head is told from other layers, and `_counts` [K], or None.
         """
+        # How many samples each class has, and from that how many classes a head should have.
         counts = self._given_counts
         if counts is None:
             try:
@@ -297,6 +298,7 @@ class BaseAdjustCallback:
             return None
         if self.tuned is None:  # tuning failed, and a warning has said so
             return None
+        # `worthwhile` is None where there was nothing to judge by, and then nothing speaks against it.
         if self._anyway or self.tuned.worthwhile is not False:
             features = self._features
             self.adjusted = adjust_(model, self.tuned, layer=self.layer, features=features)
@@ -309,7 +311,11 @@ class BaseAdjustCallback:
         return outcome
 
     def _apply_given(self, model: nn.Module, by: Choice) -> None:
-        """Adjust the head by a choice that was made before."""
+        """Adjust the head by a choice that was made before.
+
+        What does not fit was refused before the first step (`check_given`). What is left to go wrong are features,
+        which nobody knew then: that is a warning, and the head stays as it was trained.
+        """
         features = self._features
         if (
             self._needs_features and features is None

@@ -71,6 +71,7 @@ def score_fold(
         kind: of the scores.
         fit_params: what `fit` takes besides X and y.
     """
+    # A clone for each fold, so that the estimator stays as it was given.
     trained_on, held_out = split
     model = estimator
     if fit_params is not None:

@@ -72,6 +72,7 @@ def outcome_of(
         title: what the page calls the model.
         features: [N, d], what a head without a bias takes of them; None if it was not chosen by them.
     """
+    # Numbers for charts: what was done, what it gains, and what it costs.
     numbers = {"applied": float(adjusted is not None)}
     if tuned.strength is not None:
         numbers["strength"] = tuned.strength
@@ -85,6 +86,7 @@ def outcome_of(
             "accuracy_as_trained": float(evidence.before.accuracy),
             "accuracy": float(evidence.after.accuracy),
         }
+    # The same in words.
     layers = ""
     if adjusted is not None:
         layers = ", ".join(adjusted.layers) or "the head"
@@ -114,7 +116,11 @@ def outcome_of(
 
 
 class Trackers:
-    """The trackers that run, remembered while they do: some end their run before training has ended."""
+    """The trackers that run, remembered while they do: some end their run before training has ended.
+
+    The Trainer's own callbacks for MLflow and Weights & Biases are called at the same events as ours, and before it:
+    when `on_train_end` is ours, their runs may be closed. So `find` is called at every log, and `send` at the end.
+    """
 
     _mlflow_run: str | None = None
     _wandb_run: TrackedRun | None = None

@@ -74,17 +74,23 @@ def labels_of(dataset: Dataset) -> np.ndarray:
 
 
 def _labels_at_once(dataset: Dataset) -> ArrayLike | None:
-    """Return the labels that a data set keeps as a column or an attribute; None if it does not."""
+    """Return the labels that a data set keeps as a column or an attribute; None if it does not.
+
+    Reading them so takes no time. Loading every item of an image folder would decode every image.
+    """
+    # Hugging Face's datasets: a column is read without the others.
     columns = getattr(dataset, "column_names", None) or ()
     for key in LABEL_KEYS:
         if key in columns:
             return list(dataset[key])
+    # torch's TensorDataset: inputs first, labels last.
     tensors = getattr(dataset, "tensors", None)
     if tensors is not None:
         return tensors[-1]
     # A transform of labels: what is kept is then not what a sample's label becomes.
     if getattr(dataset, "target_transform", None) is not None:
         return None
+    # torchvision's have `targets`; an attribute of another length is something else.
     for name in LABEL_KEYS:
         labels = getattr(dataset, name, None)
         if labels is not None and hasattr(labels, "__len__") and len(labels) == len(dataset):
@@ -93,7 +99,7 @@ def _labels_at_once(dataset: Dataset) -> ArrayLike | None:
 
 
 def _label_of(item: object) -> ArrayLike:
-    """Return the label of one item of a data set."""
+    """Return the label of one item of a data set: under a known key of a dict, or the last of a tuple."""
     if isinstance(item, Mapping):
         for key in LABEL_KEYS:
             if key in item:

@@ -66,6 +66,7 @@ def tune_dataframe(
     if not hasattr(dataframe, "to_delayed"):
         expected = "expected a Dask dataframe, or a Dask bag of dicts"
         raise LevelheadError(f"{expected}, got {type(dataframe).__name__}", parameter="dataframe")
+    # Only the columns that are needed are computed; a bag has none to choose from.
     table = ScoreTable(logits, labels)
     if hasattr(dataframe, "columns"):
         dataframe = dataframe[table.check(dataframe.columns)]

@@ -186,7 +186,10 @@ class AdjustCallback(Callback):
             self._written = self._states()
 
     def _check_given(self, by: Choice) -> None:
-        """Check a choice that was made before, and that validation data are given exactly if it needs them."""
+        """Check a choice that was made before, and that validation data are given exactly if it needs them.
+
+        Data that would do nothing are refused, as the user may take the choice to be tuned on them.
+        """
         no_evaluation = None
         if self.validation is None:
             no_evaluation = (
@@ -216,7 +219,10 @@ class AdjustCallback(Callback):
             self._leave_as_trained("it takes no offsets", error)
 
     def _tune_and_adjust(self) -> None:
-        """Tune on the validation data. What goes wrong is a warning: the training is not lost."""
+        """Tune on the validation data, and adjust the head if that is worthwhile; say so in a line on stderr.
+
+        What goes wrong is a warning: the training, which is not saved yet, must not be lost.
+        """
         try:
             self.tuned = self._tune()
         except Exception as error:
@@ -246,6 +252,7 @@ class AdjustCallback(Callback):
         if labels is None:
             raise LevelheadError("expected (x, y), got no labels y", parameter="validation")
         scores, kind = _outputs_of(self.model, x)
+        # All that the ways below have in common; they differ in the rule and in features.
         tune_by = partial(tune, scores, labels, self.counts, metric=self.metric, kind=kind)
         layers = list(self._layers().values())
         if self.rule is None:
@@ -290,7 +297,10 @@ class AdjustCallback(Callback):
         return dict(KerasModel(self.model).find(layer=self.layer))
 
     def _states(self) -> list[str]:
-        """Return what tells whether the head is as it was: a digest of each weight and bias."""
+        """Return what tells whether the head is as it was: a digest of each weight and bias.
+
+        Keras counts no changes of a variable, as torch does. A head is small enough to be hashed when a fit begins.
+        """
         opened = KerasModel(self.model)
         classes = None
         if self.adjusted is not None:

@@ -111,6 +111,7 @@ class AdjustCallback(BaseAdjustCallback, Callback):
             )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # In every process, as each has a copy of the module; only the first of them speaks.
         outcome = self._apply(pl_module)
         if outcome is not None and trainer.is_global_zero:
             self._finish(outcome)

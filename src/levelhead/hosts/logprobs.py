@@ -100,6 +100,7 @@ def read_logprobs(
         found.append(listed_here)
     if not rows:
         raise LevelheadError("expected at least one answer, got none", parameter="answers")
+    # Among the labels alone: whatever else the model might have said is left out, and rows add up to 1.
     missing = ~np.array(found)
     _warn_of_missing(missing, names)
     return LabelScores(log_softmax(np.array(rows)), tuple(map(str, names)), missing)
@@ -307,6 +308,7 @@ def _score(
         written += step.token
         so_far += step.choices[step.token]
         possible = undecided
+    # What is not listed has the most that it can have, so that no offset has to lift it from minus infinity.
     is_listed = [score > -math.inf for score in scores]
     for k, known in enumerate(is_listed):
         if not known:
@@ -343,7 +345,10 @@ def _most_left(step: Step) -> float:
 
 
 def _warn_of_missing(missing: np.ndarray, names: Sequence[str]) -> None:
-    """Warn of labels that are in no list, and of answers in which none is."""
+    """Warn of labels that are in no list, and of answers in which none is.
+
+    The first are usually written otherwise by the model ("Positive." for "pos"), the second are answers in prose.
+    """
     never = [repr(names[k]) for k in np.flatnonzero(missing.all(axis=0)).tolist()]
     if never:
         words = f"never among the tokens listed: {listed(never)}"

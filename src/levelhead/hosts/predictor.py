@@ -133,6 +133,7 @@ class AdjustedPredictor:
         Raises:
             LevelheadError: scores of another shape, labels that are no class, what `tune` refuses.
         """
+        # Labels, counts and targets by label become positions and names, as `tune` has them.
         scores = self._scores(X, None)
         names = None
         if self.classes is not None:

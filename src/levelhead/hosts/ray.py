@@ -67,7 +67,7 @@ def tune_dataset(
 
         parts = needed.map_batches(
             send,  # type: ignore[arg-type]
-            batch_size=None,
+            batch_size=None,  # a block as it is
             batch_format="numpy",
             zero_copy_batch=True,
         )

@@ -373,6 +373,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
             delayed(score_fold)(base, X, y, split, self.classes_, kind, params_of_folds)
             for split in splits
         )
+        # Each job trains a model, or only scores; all come back in the order of the splits.
         folds = cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
         self.tuned_ = self._tune(folds, goal, rule, kind)
         if not self._already_trained and self.counts is None:
@@ -398,7 +399,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         """
         given_counts = counts_by_name(self.counts, self.classes_)
         floors = by_name(goal.floors, self.classes_, "floors")
-        self._folds = folds
+        self._folds = folds  # for the page
         parts = []
         for fold in folds:
             # Counts as given, or else those of the fold's training; of a model that was trained

@@ -71,6 +71,7 @@ class WVN:
             raise LevelheadError(
                 f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer"
             )
+        # A weight that another optimizer steps would be normalized at the wrong moments.
         self.weights = _head_weights(layer, classes, example)
         self.order: Order = order
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
@@ -80,6 +81,7 @@ class WVN:
                 raise LevelheadError(
                     f"does not own {path} {list(weight.shape)}; {wanted}", parameter="optimizer"
                 )
+        # Once now, so that the first forward pass has unit vectors, too.
         _check_directions(self.weights)
         self._normalize()
         if order == "algorithm":
@@ -155,7 +157,10 @@ def normalize_(
 
 @torch.no_grad()
 def unit_(weight: Tensor) -> None:
-    """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization."""
+    """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization.
+
+    It runs after every step, so it is three kernels and, in float32, no copy of the weight: lengths, their reciprocals, a product.
+    """
     # Each process scales its own rows; if rows are cut across processes, their squares are summed over all of them.
     if is_sharded(weight) and all(p.is_replicate() or p.is_shard(0) for p in weight.placements):  # type: ignore
         weight = weight.to_local()  # type: ignore[attr-defined]

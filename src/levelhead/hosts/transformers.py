@@ -96,9 +96,10 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         train_dataloader: object = None,
         **__: object,
     ) -> None:
+        # First the head of an earlier adjustment, and what its config says of that: it is trained on.
         self._restore()
         self.tuned = None
-        drop_note(unwrap(model))  # of an earlier adjustment: the head is trained on
+        drop_note(unwrap(model))
         no_evaluation = None
         if args.eval_strategy == "no":
             no_evaluation = (
@@ -133,6 +134,7 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
             # The Trainer knows its last loader alone: it is repeated, so that several are refused.
             loaders = [eval_dataloader] * len(self._evaluated)
             self._choose(model, train_dataloader, lambda: one_loader(loaders), gather=_gather_batch)
+        # The best checkpoint is loaded by now, if that was asked for.
         outcome = self._apply(model)
         if outcome is None:
             return
@@ -171,6 +173,7 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         if path.is_file():
             card = path.read_text(encoding="utf-8")
         older = rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*"
+        # An older section goes, with the blank lines around it, and the new one comes last.
         rest = re.sub(older, "\n", card, flags=re.DOTALL).rstrip()
         if rest.strip():
             section = f"{rest}\n\n{section}"
@@ -179,7 +182,14 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
 
 
 def _card_text(adjusted: Adjusted, tuned: Tuned) -> str:
-    """Return what a model card says of the adjustment: what was done, and what that is worth."""
+    """Return what a model card says of the adjustment: what was done, and what that is worth.
+
+    It also says that the card's own results, which the Trainer logged before, are of the head as trained.
+
+    Args:
+        adjusted: what was done to the head.
+        tuned: what was chosen, with evidence.
+    """
     assert tuned.evidence is not None
     layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
     done = done_text(adjusted.rule, adjusted.strength)
