@@ -112,7 +112,11 @@ def run_demo(
 
 
 def missing_to_train() -> list[str]:
-    """Return the extras that training on digits needs and that are not installed."""
+    """Return the extras that training on digits needs and that are not installed.
+
+    The names of the extras are those of the modules, and digits come with scikit-learn. Nothing is
+    imported to find out.
+    """
     return [extra for extra in ("torch", "sklearn") if find_spec(extra) is None]
 
 
@@ -150,12 +154,14 @@ def hold_out_like_training(snapshot: Snapshot, share: float = SHARE) -> Snapshot
 def level_shipped(page: str | Path) -> ShippedResult:
     """Level both networks that come with the package, and write a page about the first."""
     start = time.monotonic()
+    # The errors that the paper states for networks of the same kind, to stand beside ours.
     column = tables()["table1"]["columns"].index(SHIPPED_COLUMN)
     published = {row["method"]: row["published"][column] for row in tables()["table1"]["rows"]}
     networks = {
         method: hold_out_like_training(network) for method, network in shipped_snapshots().items()
     }
     first = networks["baseline"]
+    # What a user would do: the default rule, on the plain network. The page shows this choice.
     tuned = evaluate(first, rule=Offsets.name).tuned
     rows = []
     for method, network in networks.items():
@@ -200,6 +206,7 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> Dig
     start = time.monotonic()
     schedule = find_recipe("digits")
     rows = []
+    # The same data, recipe and seed for both: they differ in the method alone.
     data = hold_out(imbalance(digits(), "long-tail", ratio=RATIO), DIGITS_HELD_OUT)
     for name in ("baseline", "wvn"):
         method = METHODS[name]
@@ -228,6 +235,7 @@ def error_rows(key: str, snapshot: Snapshot) -> list[Row]:
 
     Adjusted by RS, a row's key is that of a row of Table 1: `wvn+rs`.
     """
+    # As trained is the same in each; then one row for each rule.
     evaluations = [evaluate(snapshot, rule=rule) for rule in SHOWN]
     title = METHODS[key].title
     rows = [_row(key, title, snapshot, evaluations[0].before)]

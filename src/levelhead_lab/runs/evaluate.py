@@ -99,6 +99,7 @@ class Evaluation:
 
     def _rows(self, *, classes: bool) -> list[tuple[str, float, float]]:
         """Return every row of the table: what is measured, and its share before and after."""
+        # Both sides have the same measures, in the order of the table: the whole, groups, classes.
         before = self.before
         after = self.after
         names = [visible(name) for name in self.names]

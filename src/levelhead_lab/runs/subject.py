@@ -72,7 +72,15 @@ def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None 
 def of_snapshot(
     path: Path, *, tuned: Tuned | None = None, rule: str | Rule | None = None
 ) -> Subject:
-    """Return the subject of a file that holds a snapshot; tuned and rule as in `of_run`."""
+    """Return the subject of a file that holds a snapshot, without the folder of its run.
+
+    Args:
+        path: of the file.
+        tuned, rule: as in `of_run`.
+
+    Raises:
+        LevelheadError: if the file is no snapshot, or has no samples to show.
+    """
     snapshot = Snapshot.load(path)
     facts = with_sha256({"snapshot": path})
     with in_file(path):

@@ -199,6 +199,7 @@ def sweep(
         tries=tries,
         device=options.get("device"),
     )
+    # Closed, so that an interrupt in this loop ends the workers too.
     with closing(ends):
         for end in ends:
             for spec in end.task:
@@ -301,6 +302,7 @@ def sweep_grid(
 
     with graceful_stop(summary, say):
         outcomes = sweep(specs, runs, executor=executor, workers=workers, report=report)
+    # What could be trained is worth a table, even if some could not.
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         say(f"{outcome.spec.title}: {outcome.error}")
