@@ -12,7 +12,8 @@ from levelhead_lab.lab.cui2019 import CUI_METHODS
 from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.nets import Net, build, head_of
 from levelhead_lab.lab.recipe import find_recipe
-from levelhead_lab.lab.train import fit, stages
+from levelhead_lab.lab.stages import stages
+from levelhead_lab.lab.train import fit
 from levelhead_lab.methods import METHODS
 from levelhead_lab.methods.class_balanced import class_balanced_weights
 

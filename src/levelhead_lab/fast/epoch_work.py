@@ -22,7 +22,8 @@ from levelhead.core.head import Head
 from ..lab.epoch_plan import EpochPlan
 from ..lab.preprocess import Preprocess
 from ..lab.recipe import Recipe
-from ..lab.train import Stage, check_losses
+from ..lab.stages import Stage
+from ..lab.train import check_losses
 from ..methods.method import Loss
 from .net_rows import NetRows
 

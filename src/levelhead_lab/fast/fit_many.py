@@ -32,7 +32,8 @@ from levelhead.support.errors import LevelheadError
 from ..lab.data import Split
 from ..lab.epoch_plan import draw_plan
 from ..lab.preprocess import has_kernels
-from ..lab.train import EpochValues, State, divergence, stages
+from ..lab.stages import stages
+from ..lab.train import EpochValues, State, divergence
 from .job import Job
 from .pack import Pack
 from .pending_epoch import EndedEpoch

@@ -28,16 +28,8 @@ from levelhead.support.errors import LevelheadError
 
 from ..lab.epoch_plan import EpochPlan, draw_plan
 from ..lab.preprocess import Preprocess, has_kernels
-from ..lab.train import (
-    EpochValues,
-    OnBatch,
-    Stage,
-    State,
-    combined_seed,
-    on_host,
-    stages,
-    undecayed,
-)
+from ..lab.stages import Stage, stages
+from ..lab.train import EpochValues, OnBatch, State, combined_seed, on_host, undecayed
 from .batch_marks import BatchMarks
 from .epoch_work import EpochWork, SharedLoss
 from .job import Job

@@ -21,6 +21,7 @@ Read in this order:
   trained one
 - trivial_augment: fourteen operations on images, one per sample of a batch
 - augment_kernel: all of a sample's augmentation at once, in Triton
+- stages: the parts of a training, each under one method and schedule
 - train: the plain loop, on any device and any number of processes; weights averaged over the last
   epochs
 - snapshot: a trained head with features and labels: what is kept of a training

@@ -4,7 +4,7 @@ Papers differ in two habits that are not part of a method but of how it was trai
 `Recipe.weights` says whether class weights have mean 1 over the classes or over each batch, as
 those of `F.cross_entropy(weight=...)` do; `Recipe.deferred` lets a method's last stage, such as
 DRW, begin with the first drop of the learning rate instead of at a fixed share of the training.
-`train.stages` passes every method through `as_recipe_has_it`, so that methods know nothing of this.
+`stages.stages` passes every method through `as_recipe_has_it`, so that methods know nothing of this.
 """
 
 from dataclasses import dataclass, replace

@@ -44,7 +44,7 @@ from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net, head_of
 from .preprocess import Preprocess
 from .recipe import Recipe
-from .recipe_loss import as_recipe_has_it
+from .stages import Stage, stages
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,40 +60,6 @@ class State:
     seen: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
     # Of weights over epochs so far, by name; see Recipe.average.
     mean: dict[str, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Epochs first .. end - 1, under one method.
-
-    Progress counts from 0 to 1 over them.
-    """
-
-    first: int  # counted from 0 over the whole training
-    end: int  # the epoch after the last
-    method: Method  # as the recipe has it
-    head_only: bool  # whether only the head learns, and the body is frozen and in evaluation mode
-    lr: Callable[[int, float], float]  # of an epoch and the share of it that is done
-
-
-def stages(recipe: Recipe, method: Method) -> list[Stage]:
-    """Return the parts of a training, in order.
-
-    The first is that of the recipe. A method that retrains the head has a second one, which
-    continues the count of epochs; see `Retrain`.
-    """
-    method = as_recipe_has_it(method, recipe)
-    main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
-    if method.retrain is None:
-        return [main]
-    epochs = max(1, round(method.retrain.share * recipe.epochs))
-    # The second stage trains a plain head: nothing is projected.
-    second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
-
-    def half_cosine(epoch: int, done: float) -> float:
-        return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / epochs)) / 2
-
-    return [main, Stage(recipe.epochs, recipe.epochs + epochs, second, True, half_cosine)]
 
 
 # What is known of an epoch at its end, as JSON holds it: `epoch` (from 1 on), `lr`, `loss`,

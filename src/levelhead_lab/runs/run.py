@@ -26,7 +26,8 @@ from levelhead.support.errors import LevelheadError
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
 from ..lab.progress import EpochProgress
-from ..lab.train import State, fit, stages
+from ..lab.stages import stages
+from ..lab.train import State, fit
 from . import checkpoint
 from .lock import lock_folder
 from .packed import OnRunRecord, run_packed
@@ -102,12 +103,14 @@ def run(
         BusyError: if another process is training this run.
         OSError: if the disk is full; what was trained so far is kept, as the message says.
     """
+    # A finished run stands for its training, if it is whole and what the spec asks for.
     folder = Run.of(spec, runs, name)
     if folder.finished:
         check_finished(folder, spec, data)
         return folder
     place, writes = _join_processes(device)
     data = data or spec.load()
+    # For the fast engine, one run is many of which there is one.
     if uses_fast_engine(spec, len(data.train), place):
         if place.type == "cuda" and writes:
             say(COMPILES)
@@ -130,6 +133,7 @@ def run(
             f"the plain engine trains in float32 or float64; {spec.dtype} needs the fast engine, on CUDA",
             parameter="dtype",
         )
+    # Built before the data are shown: what is sure to fail fails first.
     session = TrainingSession(folder, spec, data, place, writes=writes, half=half, report=report)
     if on_data is not None and writes:
         on_data(data)

@@ -28,7 +28,8 @@ from ..lab.data import Data
 from ..lab.nets import build, parameter_count
 from ..lab.preprocess import Preprocess, errors, snapshot
 from ..lab.progress import EpochProgress
-from ..lab.train import OnBatch, State, check_last_batch, stages
+from ..lab.stages import stages
+from ..lab.train import OnBatch, State, check_last_batch
 from . import checkpoint
 from .run_folder import MODEL_KEY, EpochRecord, JsonObject, Run
 from .spec import Spec

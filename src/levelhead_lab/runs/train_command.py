@@ -27,7 +27,7 @@ from levelhead.support.errors import LevelheadError
 from ..lab.choices import Profile, Tracker
 from ..lab.data import Data
 from ..lab.progress import epoch_progress
-from ..lab.train import stages
+from ..lab.stages import stages
 from . import checkpoint
 from .evaluate import evaluate, rule_for, usual_rule
 from .export import export
