@@ -66,12 +66,17 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command that was typed, report what it raises, and return the exit status."""
+    """Run the command that was typed, report what it raises, and return the exit status.
+
+    Imports stand where they are needed: those at the top of a module that is imported here would be
+    paid for by `levelhead --version`, too.
+    """
     if len(sys.argv) > 2 and sys.argv[1] in WRITERS:
         # Before anything else is imported, as it takes longest of all.
         begin_early_digest(*sys.argv[1:])
     import typer
 
+    # A module does not find names by its own `__getattr__`, so it is called.
     app = __getattr__("app")
     from .common import say
     from .errors import EXPECTED, NothingToGain, check_words, message_for

@@ -74,12 +74,14 @@ def apply(
     from ..core.tuned_checks import check_classes
     from ..io.parts import read_parts
 
+    # What would be refused at the end is refused now: outputs, the choice, a missing temperature, classes.
     check_outputs(out=out, labels_out=labels_out, force=force, inputs=(scores, tuned))
     choice = read_choice(tuned, anyway=anyway)
     if out is None and labels_out is None:
         raise LevelheadError("expected a file to write, or one for --labels-out", parameter="out")
     if proba:
         check_calibrated(choice, tuned, out)
+    # Here the file is only opened: its rows are read while results are written.
     read = read_parts(scores, choice.classes, choice.names, size=PART)
     check_classes(choice, read.classes, read.names, where=str(scores))
     counted = write_applied(choice, read, out, labels_out, proba=proba, new=not force)
@@ -209,12 +211,20 @@ def predictions(tuned: Tuned, scores: np.ndarray, *, plain: bool = False) -> np.
 
 
 def probabilities(tuned: Tuned, scores: np.ndarray) -> np.ndarray:
-    """Return calibrated probabilities: ``softmax(score / temperature)``, or a sigmoid for each label."""
+    """Return calibrated probabilities: ``softmax(score / temperature)``, or a sigmoid for each label.
+
+    Args:
+        tuned: has the temperature.
+        scores: [n, K], adjusted.
+
+    Returns:
+        [n, K] in the precision of the scores; computed in float64, so that rows add up to 1.
+    """
     import numpy as np
 
     from ..support.logits import log_softmax
 
-    assert tuned.temperature is not None
+    assert tuned.temperature is not None  # `check_calibrated` has seen to it
     scaled = scores.astype(np.float64) / tuned.temperature
     if tuned.multilabel:
         shares = np.exp(-np.logaddexp(0.0, -scaled))

@@ -75,6 +75,7 @@ def choose(inputs: Inputs, request: Request, *, several_labels: bool) -> Choice:
     """
     from ..io.samples_file import read
 
+    # The ways that read files of their own come first; the other two differ in what the file holds.
     if several_labels:
         return choose_for_labels(inputs, request)
     if inputs.logits.is_dir():
@@ -213,6 +214,7 @@ def choose_on_folder(inputs: Inputs, request: Request) -> Choice:
         label_column=inputs.label_column,
         background=inputs.background,
     )
+    # Counts are read once, with the first file, and given to the others as numbers.
     training_counts = None
     if first.counts is not None:
         training_counts = first.counts.tolist()

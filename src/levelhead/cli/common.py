@@ -135,6 +135,7 @@ def show(result: object, text: str, as_json: bool) -> None:
         text: the same for people.
         as_json: which of the two to print.
     """
+    # One object and nothing else, so that `levelhead ... --json | jq` always works.
     if as_json:
         if not isinstance(result, dict):
             from ..support.fields import to_plain
@@ -171,6 +172,7 @@ def read_choice(path: Path, *, anyway: bool) -> Tuned:
     """
     from ..core.tuned import tuned_of
 
+    # None is not False: of a choice made without labels nobody knows.
     tuned = tuned_of(path)
     if tuned.worthwhile is False and not anyway:
         reason = f"{path}: nothing to gain: {tuned.change_text()}: {tuned.verdict_text()}"
@@ -209,6 +211,7 @@ def check_outputs(
     # By the options' names, which the messages have.
     options = {"--out": out, "--labels-out": labels_out, "--plot": plot, "--report": page}
     outputs = {option: path for option, path in options.items() if path is not None}
+    # Inputs may be FILE:KEY, of which the file counts.
     sources = []
     for source in inputs:
         if source is not None and arrays.has_known_suffix(source):
@@ -218,6 +221,7 @@ def check_outputs(
         if path.exists() and any(file.exists() and path.samefile(file) for file in sources):
             reason = "an input, which is never overwritten; choose another name"
             raise LevelheadError(f"{path}: {reason}")
+        # A link that leads nowhere is there, too, and would be replaced.
         if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} exists; pass --force to replace it")
         if not path.parent.is_dir():
@@ -232,6 +236,7 @@ def check_outputs(
         raise LevelheadError(
             f"{first}: expected a different file for each of {' and '.join(outputs)}"
         )
+    # What the writers would say of a name, before the work is done.
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise LevelheadError(f"{page}: expected a page that ends in .html")
     if plot is not None:

@@ -66,6 +66,7 @@ def compare(
         background=background,
         say=say,
     )
+    # Without labels there is nothing to compare by; `tune` goes on with a target instead.
     if samples.labels is None:
         missing = "expected labels: only they can tell which rule is right"
         raise LevelheadError(missing, parameter="labels")

@@ -97,12 +97,14 @@ def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
         error: with a parameter of a function, and another that would help.
         options: {parameter: option}, as `options_of` returns them.
     """
+    # A parameter that the command has no option for keeps its name.
     text = error.message
     if error.parameter is not None:
         text = f"{options.get(error.parameter, error.parameter)}: {text}"
     text = " ".join(text.split())
     if error.advice is None or error.advice.parameter not in options:
         return text
+    # "pass missing='neutral' to ..." as "pass --missing neutral to ...".
     parameter, value, effect = error.advice
     option = options[parameter]
     if value is not None:

@@ -146,6 +146,7 @@ def adjust(
         refuse(f"{tuned} has it already; leave it out", rule=rule, strength=strength, counts=counts)
         check_order(model, tuned)
         choice = read_choice(tuned, anyway=anyway)
+    # The whole file is copied, which takes a while for a large one: a bar on a terminal says how far it is.
     with copy_progress(model) as bar:
         done = adjust_file(
             model,

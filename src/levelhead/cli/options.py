@@ -16,7 +16,8 @@ from typer import Option
 from ..support.types import Kind
 from .words import METRICS_HERE, RULES_HERE, complete_metric, complete_rule
 
-# Words that several helps share.
+# Words that several helps share. Formats of data are few and fixed; those of models come from the table
+# of formats (`words.FORMATS_HERE`).
 COUNTS = (
     "Training samples of each class: 4000,2000,500, or a file of counts or of training labels "
     "(.json, .csv, .npy, ...)."
@@ -79,6 +80,8 @@ ScoreKind = Annotated[
 
 # ---- Of a choice -------------------------------------------------------------------------------
 
+# Names are looked up by the library and not by typer, so that a metric or rule of one's own, added to its
+# table, is found, completed and listed here without a change.
 MetricName = Annotated[
     str | None,
     Option(

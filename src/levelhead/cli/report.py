@@ -112,6 +112,7 @@ def report(
             say=say,
         )
         subjects.append(subject)
+    # All inputs are read before the page is written: if one is bad, there is no page.
     page = write(out, subjects, tables=tables, command=typed_command())
     result = {"page": str(page), "bytes": page.stat().st_size}
     show(result, f"{page}: open it in a browser", as_json)

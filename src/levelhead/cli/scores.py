@@ -57,6 +57,7 @@ def read_floors(words: Sequence[str]) -> float | dict[str, float] | None:
         expected = f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}"
         with named("floors"), reported_as(expected, ValueError):
             pairs.append((name, float(value)))
+    # One number alone is for all classes; a number among named ones is a mistake.
     if len(pairs) == 1 and not pairs[0][0]:
         return pairs[0][1]
     if not all(name for name, _ in pairs):

@@ -65,6 +65,7 @@ def rule_with(name: str | None, **options: object) -> Rule:
     """
     from ..core.rules import DEFAULT, find_rule
 
+    # tau goes by norms, which logits do not tell: `tune` must be given them, `adjust` reads the model's.
     rule = find_rule(DEFAULT if name is None else name)
     if "norms" in options and options["norms"] is None and getattr(rule, "needs_norms", False):
         reason = f"{rule.name!r} needs the weight norms of the head"
@@ -173,7 +174,14 @@ class PlainCommand(TyperCommand):
         return pieces
 
     def records(self, ctx: Any, kind: Literal["argument", "option"]) -> list[tuple[str, str]]:
-        """Return each parameter of a kind as the help lists it: how it is written, and what it means."""
+        """Return each parameter of a kind as the help lists it: how it is written, and what it means.
+
+        The site's page of all commands is made of the same records (docs/reference.py).
+
+        Args:
+            ctx: click's context of this command.
+            kind: which parameters.
+        """
         self._fill_in()
         records = []
         for parameter in self.get_params(ctx):
@@ -187,6 +195,7 @@ class PlainCommand(TyperCommand):
         return records
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of arguments and options; there is always -h."""
         arguments = self.records(ctx, "argument")
         if arguments:
             with formatter.section("Arguments"):

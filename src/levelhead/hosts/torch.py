@@ -159,7 +159,7 @@ def normalize_(
 def unit_(weight: Tensor) -> None:
     """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization.
 
-    It runs after every step, so it is three kernels and, in float32, no copy of the weight: lengths, their reciprocals, a product.
+    It runs after every step, so it is three kernels (lengths, their reciprocals, a product) and, in float32, no copy.
     """
     # Each process scales its own rows; if rows are cut across processes, their squares are summed over all of them.
     if is_sharded(weight) and all(p.is_replicate() or p.is_shard(0) for p in weight.placements):  # type: ignore
