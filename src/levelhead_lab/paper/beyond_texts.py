@@ -50,6 +50,7 @@ def strong_text(records: Sequence[Record]) -> str:
     scaled = cell(records, column, "baseline", HELD_OUT).text
     if not plain or not scaled:
         return NO_NETWORK
+    # The same column by the recipe of Table 1, in parentheses.
     by_papers_recipe = without_recipe(column)
     papers_plain = cell(records, by_papers_recipe, "baseline").text
     papers_scaled = cell(records, by_papers_recipe, "baseline", HELD_OUT).text
@@ -76,6 +77,7 @@ def _wvn_under_strong(records: Sequence[Record]) -> list[str]:
             ahead.append(plain - wvn)
         else:
             behind.append(wvn - plain)
+    # "ahead in 4 columns by 0.1 to 0.8 points and behind in 2 columns by ...", without a part that is empty.
     parts = []
     for points, word in ((ahead, "ahead"), (behind, "behind")):
         if points:
@@ -163,6 +165,7 @@ def _chosen_rules(records: Sequence[Record]) -> list[str]:
     if not choices_of_runs:
         return []
     titles = {"rescale": "RS", "shift": "the shift", "vector": "vector scaling"}
+    # How often each rule was chosen, then what the choice is worth beside always taking one of two rules.
     rules = Counter(auto["rule"] for _, auto in choices_of_runs)
     chosen = in_a_row([f"{titles.get(rule, rule)} {n} times" for rule, n in rules.most_common()])
     gain_on_rescale = 100 * mean(
@@ -184,6 +187,7 @@ def past_frontier_text(runs: Sequence[PastFrontierRun]) -> str:
     Args:
         runs: results/past_frontier.json; it has such a network of either data set.
     """
+    # By data set, the plain network of the recipe itself.
     plain = {}
     for run in runs:
         if run["method"] == "baseline" and run["weight_decay"] == FRONTIER_DECAY:
@@ -236,6 +240,7 @@ def heads_text(heads: Heads) -> str:
     """
     # Without those of a hold-out: they are compared with RS in `_companions_text`.
     fitted = ("nearest class mean", "new head", "scales", "scales and offsets")
+    # The range of all fits, beside RS on the same network.
     parts = []
     for method, network in heads["networks"].items():
         errors = [network["errors"][key] for key in fitted]
@@ -264,6 +269,7 @@ def _companions_text(companions: Sequence[RefittedCompanion]) -> str:
 
     The plain network and cRT are needed, of one column; without both, what is missing is said instead.
     """
+    # One column has companions, and in it each method one.
     by_method = {held["method"]: held["errors"] for held in companions}
     if not {"baseline", "crt"} <= by_method.keys():
         return (

@@ -151,7 +151,7 @@ def rank_finding(
         data = column.split(":")[0]
         balanced = _with_values(full_runs(records, f"{data}:1", "baseline"), values)
         if balanced:
-            first = runs[0][0]
+            first = runs[0][0]  # for the counts of the column, which all of its runs share
             of_balanced[data] = mean(
                 sign * count_correlation(first, plain) for _, plain in balanced
             )

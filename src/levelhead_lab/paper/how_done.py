@@ -40,6 +40,7 @@ def setup_table() -> str:
     columns: dict[tuple[str, ...], list[str]] = {}
     for data, values in settings.items():
         columns.setdefault(tuple(values.values()), []).append(DATA_TITLES[data])
+    # All have the same titles, in the same order.
     titles = list(next(iter(settings.values())))
     rows = []
     for i, title in enumerate(titles):
@@ -99,6 +100,7 @@ def cost_table(records: Sequence[Record]) -> str:
     # Every record is of one of these sets, so that the last row is their sum.
     rows.append(("all", _spent(records)))
     head = ["", "networks", "epochs in all", "hours", "records without a hash"]
+    # Below the table: on what, with what, and what is not there yet.
     devices = ", ".join(sorted({str(record["device"]) for record in records}))
     torches = {record["versions"]["torch"] for record in records if "torch" in record["versions"]}
     versions = ", ".join(f"torch {version}" for version in sorted(torches))
@@ -124,6 +126,7 @@ def missing_text(records: Sequence[Record]) -> str:
         "the recipe frontier": trainings("frontier"),
         "the recipe frontier-long": trainings("frontier-long"),
     }
+    # Records made by hand, as in tests, have no name.
     recorded = {record.get("name") for record in records}
     parts = []
     for title, wanted in planned.items():

@@ -113,7 +113,7 @@ def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
     Volumes are "alike" if none is twice another's.
     """
     # With 100,000 directions a share of 10 % has a standard error of 0.1 points.
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(0)  # the same directions for both networks, and every time
     directions = rng.normal(size=(100_000, baseline.head.weight.shape[1]))
     shares = {}
     for method, snapshot in (("Baseline", baseline), ("WVN", wvn)):
@@ -121,6 +121,7 @@ def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
             predicted = snapshot.head.logits(points).argmax(axis=1)
             counted = np.bincount(predicted, minlength=len(snapshot.counts))
             shares[method, kind] = counted / len(points)
+    # That volumes follow the counts is judged on all directions, that WVN levels them on both kinds.
     follows = rank_correlation(shares["Baseline", "all"], baseline.counts)
     of_wvn = [share for (method, _), share in shares.items() if method == "WVN"]
     level = all(share.max() <= 2 * share.min() for share in of_wvn)
@@ -149,6 +150,7 @@ def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
     test = (snapshot.features["test"], snapshot.labels["test"])
     gap = center_gap(train, test, classes)
     wider = angular_sigma(*test, classes) / angular_sigma(*train, classes)
+    # How much farther apart the rare class's centers are; how much wider its test cluster is stands beside it.
     number = float(gap[least] / gap[most])
     return Finding(
         "The most frequent class lies alike at training and test time, the rarest far apart.",
@@ -170,6 +172,7 @@ def frequent_classes_have_low_precision(snapshot: Snapshot) -> Finding:
     # A class that is never predicted has precision 0.
     predicted = np.maximum(counted.sum(axis=0), 1)
     precision = np.diag(counted) / predicted
+    # Classes from rare to frequent; of ten, a third is three.
     order = np.argsort(snapshot.counts, kind="stable")
     third = max(1, len(order) // 3)
     rare = precision[order[:third]].mean()
@@ -195,6 +198,7 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
     """
     third = max(1, baseline.head.classes // 3)
     order = np.argsort(baseline.counts, kind="stable")
+    # Two networks are compared, not one before and after: WVN changes the training too.
     before = recall(baseline.logits("test"), baseline.labels["test"])
     rescaled = rescale_head(wvn.head, wvn.counts, gamma)
     after = recall(wvn.logits("test", rescaled), wvn.labels["test"])

@@ -166,6 +166,7 @@ def write_figures(
     # Those of the paper share one place, in its order; each of ours has its own.
     files, text = figures.write(sources, pictures, docs=docs, say=say)
     texts = {"figures": text}
+    # By name: the title, and what draws it. Nothing is drawn before its turn, when a missing source is caught.
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
         "frontier": (
             "The recipe frontier at a glance",
@@ -253,6 +254,7 @@ def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str,
     heads = measured.heads
     past = measured.past_frontier
     rounding = measured.rounding
+    # Every place has a text from the start, so that a missing file leaves no place open.
     texts: dict[str, str] = dict.fromkeys(
         (
             "authors", "pooled", "precision", "epochs", "epochs-text", "heads", "heads-text", "unlabelled",

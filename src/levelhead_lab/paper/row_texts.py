@@ -90,6 +90,7 @@ def copied_table(records: Sequence[Record]) -> str:
     for row in copied_rows(records):
         rows.append((row.title, [row.copied_from, f"{row.trained} of {row.columns} columns"]))
     head = ["row", "its published numbers are", "trained by that recipe"]
+    # Below the table, what the short names of papers stand for.
     references = " ".join(f"{who}: *{title}*." for who, title in tables()["references"].items())
     return f"{markdown_table(head, rows)}\n\n{references}"
 
@@ -145,6 +146,7 @@ def spread_text(records: Sequence[Record]) -> str:
     alone = _largest_spread(records, (LAST_EPOCH,))
     after_rs = (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
     after = _largest_spread(records, after_rs)
+    # No cell with two seeds.
     if not alone:
         return NO_NETWORK
     return (
@@ -247,6 +249,7 @@ def _wvn_beside_plain(records: Sequence[Record]) -> list[str]:
     At the best gamma, since there are no companions to choose one by the recipe of Cao et al. CIFAR stands beside it,
     where WVN has three seeds.
     """
+    # Beside which each of the lines below stands.
     cifar = _wvn_minus_plain(records, table1_columns(imbalanced=True), BEST_ON_TEST)
     lines = []
     for table, recipe in (("table2", "our recipe"), ("table2-sources", "the recipe of Cao et al.")):
@@ -287,6 +290,7 @@ def _misled_by_test_images(records: Sequence[Record]) -> list[str]:
     classes along.
     """
     column = "tiny-imagenet:step:100"
+    # Of each method that is trained: the error so, and without any adjustment.
     parts = []
     for method in REPEATED:
         matched = cell(records, column, method, TEST_IMAGES)

@@ -68,6 +68,7 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
     # Rows by other recipes may be missing, those by ours not.
     if not all(METHODS[method].title in margins for method in LOSSES):
         return None
+    # The nearest rival decides.
     lowest = min(margins.values())
     highest = max(margins.values())
     ahead = sum(margin > 0 for margin in margins.values())
@@ -240,6 +241,7 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
             pairs.append((mean(plain), mean(wvn)))
     if not pairs:
         return None
+    # By columns, so that one with a large gap does not decide for all; the mean gap is told beside it.
     better = sum(plain < wvn for plain, wvn in pairs)
     apart = mean(wvn - plain for plain, wvn in pairs)
     return Finding(

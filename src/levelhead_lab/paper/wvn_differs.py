@@ -123,6 +123,7 @@ def authors_table(authors: Authors, records: Sequence[Record]) -> str:
         for key in AUTHORS_ERRORS:
             errors = [run.get(key) for run in runs]  # some were measured of a few networks alone
             cells.append(Cell(tuple(error for error in errors if error is not None)).text)
+        # The published number is after RS, whichever error it stands beside.
         cells.append(f"*{published_errors(f'{method}+rs')[column]:.2f}*")
         title = f"{column_title(column)}: {METHODS[method].title}, {which.replace('_', ' ')}"
         rows.append((title, cells))
@@ -149,9 +150,9 @@ def _same_as_ours(authors: Authors, records: Sequence[Record]) -> str:
     if not to_theirs:
         return "We have no network of these columns to compare with."
     return (
-        f"With the best gamma on test, our WVN+RS of Table 1 is {signed(to_theirs)} points from theirs, and theirs "
-        f"{signed(to_paper)} points "
-        "from the published rows: our rows are those of the code, not of the paper."
+        f"With the best gamma on test, our WVN+RS of Table 1 is {signed(to_theirs)} points from theirs, "
+        f"and theirs {signed(to_paper)} points from the published rows: our rows are those of the code, "
+        "not of the paper."
     )
 
 
@@ -175,6 +176,7 @@ def pooled_text(
             "the study of precision": _in_bfloat16(precision, method),
             "the study of epochs": _last_epochs(epochs, method),
         }
+        # All networks count the same, whatever they were trained for.
         pooled: list[float] = []
         parts = []
         for study, errors in studies.items():
@@ -220,10 +222,12 @@ def precision_table(precision: PrecisionStudy) -> str:
     groups: dict[tuple[str, str], list[PrecisionRun]] = {}
     for run in precision["runs"]:
         groups.setdefault((run["method"], run["precision"]), []).append(run)
+    # First every precision by itself, with the spread of its seeds.
     rows = []
     for (method, name), runs in sorted(groups.items()):
         cells = [Cell(tuple(run[part] for run in runs)).text for part in parts]
         rows.append((f"{METHODS[method].title}, {name}", cells))
+    # Then each two of them, seed by seed.
     paired = []
     for (method, name), runs in sorted(groups.items()):
         for (other_method, other), others in sorted(groups.items()):
