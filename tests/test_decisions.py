@@ -70,7 +70,7 @@ def test_floors_hold_as_often_as_they_say():
         some = rows[(rows[:, 0] >= low) & (rows[:, 0] < high)]
         _, said, held = some.mean(axis=0)
         assert len(some) > 500
-        assert held >= said - 0.05
+        assert said - 0.05 <= held <= said + 0.1
 
 
 def test_a_judge_measures_what_scikit_learn_does():

@@ -236,20 +236,25 @@ def main() -> None:
             atomic.write(RESULTS, json.dumps(_study(options, folder, cells)) + "\n")
         result = json.loads(RESULTS.read_text())
         cell_of = {(cell["set"], cell["model"]): cell for cell in result["cells"]}
-        for part, measure in (("floors", measure_floors), ("mixes", measure_mixes)):
-            measured = _each(measure, options.jobs, folder / "mixes", mixed)
-            for cell, found in zip(mixed, measured, strict=True):
+        others = [cell for cell in cells if cell not in mixed]
+        for part, measure, where, some in (
+            ("floors", measure_floors, folder / "mixes", mixed),
+            ("floors", measure_floors, folder, others),
+            ("mixes", measure_mixes, folder / "mixes", mixed),
+        ):
+            measured = _each(measure, options.jobs, where, some)
+            for cell, found in zip(some, measured, strict=True):
                 cell_of[cell][part] = found
         atomic.write(RESULTS, json.dumps(result) + "\n")
     write_page(json.loads(RESULTS.read_text()))
 
 
 def _each(
-    measure: Callable[[Path, str, str], dict[str, Any]],
+    measure: Callable[[Path, str, str], Any],
     jobs: int,
     folder: Path,
     cells: list[tuple[str, str]],
-) -> list[dict[str, Any]]:
+) -> list[Any]:
     """Measure every cell; say which is done."""
     started = time.perf_counter()
     measured = []

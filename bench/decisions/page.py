@@ -278,18 +278,34 @@ def intervals_table(results: Results) -> str:
 
 def floors_table(results: Results) -> str:
     """Return how many floors hold on the test, of those said to hold with about a probability."""
-    rows = np.array([row for cell in results["cells"] for row in cell.get("floors", ())])
+    rows, sets = [], []
+    for cell in results["cells"]:
+        rows += cell.get("floors", ())
+        sets += [cell["set"]] * len(cell.get("floors", ()))
+    measured, set_of_row = np.array(rows), np.array(sets)
     lines = [
-        "| said to hold with | floors | said, in the mean | said of such a test | hold on it |",
-        "|---|---|---|---|---|",
+        "| said to hold with | floors | said, in the mean | said of such a test | hold on it | more, ± over sets |",
+        "|---|---|---|---|---|---|",
     ]
     for low, high in ((0.0, 0.3), (0.3, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 1.01)):
-        some = rows[(rows[:, 0] >= low) & (rows[:, 0] < high)]
-        if len(some):
-            said, on_test, held = some.mean(axis=0)
+        within = (measured[:, 0] >= low) & (measured[:, 0] < high)
+        if within.any():
+            said, on_test, held = measured[within].mean(axis=0)
+            more = measured[within, 2] - measured[within, 1]
             name = f"{low:.0%} to {min(high, 1.0):.0%}"
-            lines.append(f"| {name} | {len(some)} | {said:.1%} | {on_test:.1%} | {held:.1%} |")
+            error = _error_over_sets(more, set_of_row[within])
+            lines.append(
+                f"| {name} | {len(more)} | {said:.1%} | {on_test:.1%} | {held:.1%} | "
+                f"{100 * (held - on_test):+.1f} ± {100 * error:.1f} |"
+            )
     return "\n".join(lines)
+
+
+def _error_over_sets(values: np.ndarray, sets: np.ndarray) -> float:
+    """Return the standard error of a mean of values whose sets are drawn, and not they themselves."""
+    _, set_of_value = np.unique(sets, return_inverse=True)
+    sums = np.bincount(set_of_value, values - values.mean())
+    return float(np.sqrt((sums**2).sum()) / len(values))
 
 
 def behind(results: Results) -> str:

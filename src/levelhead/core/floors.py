@@ -94,7 +94,7 @@ def holds_with(right: np.ndarray | float, size: np.ndarray | float, floor: float
 
     Of m right of n samples it is spread as Beta(m + 1, n - m + 1), where every recall was as likely
     before. That offsets were raised on these very samples is left out of account; measured on test
-    samples, floors hold at least as often as this says (docs/decisions.md).
+    samples, floors hold about as often as this says (docs/decisions.md).
 
     >>> holds_with(95, 100, 0.9).round(2), holds_with(90, 100, 0.9).round(2)
     (np.float64(0.95), np.float64(0.43))
