@@ -77,7 +77,7 @@ class EpochErrors(TypedDict):
 
 
 class EpochsRun(TypedDict):
-    """One network."""
+    """One network whose head was adjusted after every epoch, of the baseline, WVN or WVN as in the released code."""
 
     data: str
     ratio: float
@@ -105,7 +105,7 @@ class Variant(TypedDict):
 
 
 class PastFrontierRun(TypedDict):
-    """One training, and the variants of its network."""
+    """One training of 800 epochs, and its network with every combination of weights, statistics and views."""
 
     data: str
     method: str
@@ -137,7 +137,7 @@ class RefittedCompanion(TypedDict):
 
 
 class Heads(TypedDict):
-    """Heads fitted again."""
+    """Heads fitted again, on the two stored networks and on companions of another column."""
 
     column: str  # of the stored networks
     networks: dict[str, RefittedNetwork]  # by method
