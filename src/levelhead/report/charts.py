@@ -27,7 +27,8 @@ def recall_chart(subject: Subject) -> Markup:
     Up to `MOST_NAMED` classes are named, each with a ring where it was and a dot where it is. Of
     more there is a dot for each, and a running mean: one line before, one after.
     """
-    rows = subject.rows[::-1]  # they come with the rarest first
+    # From the most frequent to the rarest, as recall usually falls: the gain is then at the right end.
+    rows = subject.rows[::-1]
     before = np.array([row.recall[0] for row in rows])
     after = np.array([row.recall[1] for row in rows])
     is_named = len(rows) <= MOST_NAMED

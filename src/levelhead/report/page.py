@@ -76,7 +76,10 @@ class PageTable:
 
 
 def is_records(path: str | Path) -> bool:
-    """Return whether a path is a folder of records that `levelhead reproduce` writes."""
+    """Return whether a path is a folder of records that `levelhead reproduce` writes.
+
+    A run is a folder with .json files, too: the keys of the first one tell.
+    """
     if not Path(path).is_dir():
         return False
     first = min(Path(path).glob("*.json"), default=None)
@@ -297,7 +300,11 @@ def show(subject: Subject, index: int) -> Shown:
 
 
 def _number(value: float) -> str:
-    """Return a count with thousands apart; a weighted one may have decimals."""
+    """Return a count with thousands apart; a weighted one may have decimals.
+
+    >>> _number(12000.0), _number(1234.5)
+    ('12,000', '1,234.5')
+    """
     if value == round(value):
         return f"{value:,.0f}"
     return f"{value:,.1f}"

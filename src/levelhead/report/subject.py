@@ -68,8 +68,8 @@ class ClassRow:
 class _ClassMeasures(NamedTuple):
     """What is known of each class, [K] each; NaN where it is not."""
 
-    recall: np.ndarray
-    precision: np.ndarray
+    recall: np.ndarray  # of its samples, the share that is predicted so
+    precision: np.ndarray  # of what is predicted so, the share that is right
     share: np.ndarray  # of the predictions
 
 
@@ -268,6 +268,7 @@ class Subject:
             ratios = adjustment.scale ** (1 / strength)
         else:
             ratios = np.exp(adjustment.offset / strength)
+        # The engine follows one direction from the scores that it is given, so smoothing is done before.
         direction = Direction(rule.name, ratios, rule.multiplies)
         logits = self.logits
         kind = self.read_as

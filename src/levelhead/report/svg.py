@@ -65,12 +65,17 @@ class Plane(NamedTuple):
         return Markup("").join(parts)
 
     def below(self, value: float, text: str) -> Markup:
-        """Return a text below the horizontal axis, centered at a value."""
+        """Return a text below the horizontal axis, centered at a value: a tick, or the name of a class."""
         baseline = self.height - self.bottom + 18
         return tag("text", text, x=self.x(value), y=baseline, text_anchor="middle")
 
     def titles(self, across: str, up: str) -> Markup:
-        """Return the titles of the horizontal and of the vertical axis."""
+        """Return the titles of the horizontal and of the vertical axis.
+
+        Args:
+            across: below the picture, centered.
+            up: at its left edge, turned so that it reads upward.
+        """
         center = (self.left + self.width - RIGHT) / 2
         middle = (TOP + self.height - self.bottom) / 2
         horizontal = tag("text", across, x=center, y=self.height - 6, text_anchor="middle")
@@ -79,7 +84,12 @@ class Plane(NamedTuple):
         return horizontal + vertical
 
     def line(self, x: np.ndarray, y: np.ndarray, class_: str) -> Markup:
-        """Return a line through points (x [n], y [n]); those whose y is NaN are left out."""
+        """Return a line through points (x [n], y [n]); those whose y is NaN are left out.
+
+        Args:
+            x, y: values, and not yet places.
+            class_: of page.css, which has its color.
+        """
         has_value = ~np.isnan(y)
         points = zip(x[has_value], y[has_value], strict=True)
         places = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in points)
