@@ -6,16 +6,14 @@
 A world has a normal distribution for each class, training counts with a long tail, and a classifier that knows both but
 for a small error of its own in each class. Of each world some samples are held out, `tune` states a gain, and many new
 samples tell what it is. Classes that no held-out sample has are left out of both, as nobody can state anything of them.
-The number of folds that the gain is measured with is a constant of the package; here others are tried as well.
+Next to it a shift that is not fitted is judged on the held-out samples: what it is off by is due to the samples alone.
 """
 
 import argparse
 import json
 import platform
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import levelhead as lh
-from levelhead.core import metric_offsets, one_strength, predict, samples
+from levelhead.core.metrics import METRICS as METRICS_OF_TABLES
 from levelhead.support import atomic
 from levelhead_lab.paper.markdown import fill, markdown_table
 
@@ -32,7 +30,6 @@ RESULTS = ROOT / "results" / "stated-gains.json"
 PAGE = ROOT / "docs" / "decisions.md"
 METRICS = {"balanced_error": "balanced accuracy", "macro_f1": "macro-F1"}
 SIZES = (100, 300, 1000)  # held-out samples
-FOLDS = (3, 5, 20)  # the package's own first
 TEST = 20_000
 
 
@@ -53,6 +50,7 @@ class Outcome(NamedTuple):
     stated: float
     came: float
     covered: bool  # by the interval of 95 %
+    unfitted: float  # stated minus what came, of a shift that no sample has a say in
 
 
 def main() -> None:
@@ -77,19 +75,18 @@ def study(draws: int, workers: int) -> dict[str, Any]:
     """Measure every cell; return them with what they were measured on."""
     cells = []
     with ProcessPoolExecutor(workers) as pool:
-        for folds in FOLDS:
-            for metric in METRICS:
-                for world in WORLDS:
-                    for size in SIZES:
-                        run = partial(draw_one, world, size, metric, folds)
-                        outcomes = [one for one in pool.map(run, range(draws)) if one is not None]
-                        cells.append(summarize(folds, metric, world, size, outcomes))
-                        print(cells[-1], flush=True)
+        for metric in METRICS:
+            for world in WORLDS:
+                for size in SIZES:
+                    run = partial(draw_one, world, size, metric)
+                    outcomes = [one for one in pool.map(run, range(draws)) if one is not None]
+                    cells.append(summarize(metric, world, size, outcomes))
+                    print(cells[-1], flush=True)
     machine = {"machine": platform.machine(), "numpy": np.__version__}
     return {"draws": draws, "on": machine, "cells": cells}
 
 
-def draw_one(world: World, size: int, metric: str, folds: int, seed: int) -> Outcome | None:
+def draw_one(world: World, size: int, metric: str, seed: int) -> Outcome | None:
     """Return what was stated and what came of one world; None if it holds a single class out."""
     rng = np.random.default_rng(seed)
     steps = np.arange(world.classes) / (world.classes - 1)
@@ -105,22 +102,27 @@ def draw_one(world: World, size: int, metric: str, folds: int, seed: int) -> Out
     logits, labels = draw(size)
     if len(np.unique(labels)) < 2:
         return None
-    with folds_set_to(folds), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # classes without a held-out sample, among others
         tuned = lh.tune(logits, labels, counts, metric=metric)
     new_logits, new_labels = draw(TEST)
-    known = np.isin(new_labels, labels)
-    before = score(metric, new_labels[known], new_logits[known].argmax(1), np.unique(labels))
-    after = score(
-        metric, new_labels[known], tuned.apply(new_logits[known]).argmax(1), np.unique(labels)
-    )
-    came = after - before
+    classes = np.unique(labels)
+    known = np.isin(new_labels, classes)
+    new_logits, new_labels = new_logits[known], new_labels[known]
+
+    def gain(x: np.ndarray, y: np.ndarray, offset: np.ndarray) -> float:
+        before = score(metric, y, x.argmax(axis=1), classes)
+        return score(metric, y, (x + offset).argmax(axis=1), classes) - before
+
+    came = gain(new_logits, new_labels, tuned.adjustment.offset)
+    shift = METRICS_OF_TABLES[metric].usual * np.log(counts.max() / counts)
+    unfitted = gain(logits, labels, shift) - gain(new_logits, new_labels, shift)
     assert tuned.evidence is not None  # there were labels
     assert tuned.gain is not None
     low, high = (100 * bound for bound in tuned.gain_interval or (0.0, 0.0))
     if not tuned.evidence.changed:  # it states 0, without an interval
         low, high = -2.0, 2.0
-    return Outcome(100 * tuned.gain, came, low <= came <= high)
+    return Outcome(100 * tuned.gain, came, low <= came <= high, unfitted)
 
 
 def score(metric: str, labels: np.ndarray, predicted: np.ndarray, classes: np.ndarray) -> float:
@@ -134,66 +136,50 @@ def score(metric: str, labels: np.ndarray, predicted: np.ndarray, classes: np.nd
     return 100 * float((2 * right / (samples_of + predicted_as)).mean())
 
 
-@contextmanager
-def folds_set_to(folds: int) -> Iterator[None]:
-    """Let the package deal samples into another number of folds."""
-    modules = (samples, one_strength, metric_offsets, predict)
-    usual = samples.FOLDS
-    for module in modules:
-        setattr(module, "FOLDS", folds)  # noqa: B010
-    try:
-        yield
-    finally:
-        for module in modules:
-            setattr(module, "FOLDS", usual)  # noqa: B010
-
-
-def summarize(
-    folds: int, metric: str, world: World, size: int, outcomes: list[Outcome]
-) -> dict[str, Any]:
+def summarize(metric: str, world: World, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
     """Return a cell: how far stated gains are off on average, and how often their intervals hold."""
     off = np.array([outcome.stated - outcome.came for outcome in outcomes])
+    unfitted = np.array([outcome.unfitted for outcome in outcomes])
     return {
-        "folds": folds,
         "metric": metric,
         "classes": world.classes,
         "ratio": world.ratio,
         "held out": size,
         "came": round(float(np.mean([outcome.came for outcome in outcomes])), 2),
         "bias": round(float(off.mean()), 2),
-        "error": round(float(off.std(ddof=1) / np.sqrt(len(off))), 2),
+        "error": round(_error(off), 2),
+        "unfitted": round(float(unfitted.mean()), 2),
+        "fitting": round(float((off - unfitted).mean()), 2),
+        "error of fitting": round(_error(off - unfitted), 2),
         "covered": round(100 * float(np.mean([outcome.covered for outcome in outcomes])), 1),
     }
+
+
+def _error(values: np.ndarray) -> float:
+    """Return the standard error of the mean."""
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def table(results: dict[str, Any]) -> str:
     """Return the table of the page: a row for each metric, world and size."""
     rows = []
-    own = FOLDS[0]
     for cell in results["cells"]:
-        if cell["folds"] != own:
-            continue
-        others = []
-        for folds in FOLDS[1:]:
-            (other,) = [
-                each
-                for each in results["cells"]
-                if each["folds"] == folds and _place(each) == _place(cell)
-            ]
-            others.append(f"{other['bias']:+.2f}")
         title = (
             f"{METRICS[cell['metric']]}, {cell['classes']} classes, ratio {cell['ratio']:g}, "
             f"{cell['held out']:,} held out"
         )
         bias = f"{cell['bias']:+.2f} ± {cell['error']:.2f}"
-        rows.append((title, [f"{cell['came']:.1f}", bias, f"{cell['covered']:.0f} %", *others]))
-    head = ["", "gain that comes", "stated minus that", "interval holds"]
-    head += [f"with {folds} folds" for folds in FOLDS[1:]]
+        fitting = f"{cell['fitting']:+.2f} ± {cell['error of fitting']:.2f}"
+        covered = f"{cell['covered']:.0f} %"
+        rows.append((title, [f"{cell['came']:.1f}", bias, fitting, covered]))
+    head = [
+        "",
+        "gain that comes",
+        "stated minus that",
+        "less an unfitted shift's",
+        "interval holds",
+    ]
     return f"{markdown_table(head, rows)}\n\n{results['draws']} worlds a line, in points; intervals of 95 %."
-
-
-def _place(cell: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(cell[key] for key in ("metric", "classes", "ratio", "held out"))
 
 
 if __name__ == "__main__":
