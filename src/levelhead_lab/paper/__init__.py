@@ -4,8 +4,8 @@ Two roads lead through this room, and meet in results/records:
 
 - `levelhead reproduce TABLE` trains: reproduce -> trainings (what the table needs) -> train_groups (what has no record)
   -> record and post_hoc (a small JSON file of each network).
-- `levelhead reproduce figures` writes: page -> cells.load_records -> tables, sentences, claims and figures, from records
-  and a few other files of results/ -> the places of the pages.
+- `levelhead reproduce figures` writes: page -> cells.load_records -> tables, sentences, claims and figures, from
+  records and a few other files of results/ -> the places of the pages.
 
 So nobody needs a GPU to check a number of the pages, and a change of a sentence trains nothing. To read the room, begin
 with record_fields, tables and cells: everything else asks these.
