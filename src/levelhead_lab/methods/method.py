@@ -8,7 +8,7 @@ order):
    logits [B, K].
 3. `project` maps the head to an allowed one, in every step, after the optimizer's update (or before
    it).
-4. `retrain` repeats the three above for the head alone, on frozen features, after the training
+4. `retrain` repeats the first two for the head alone, on frozen features, after the training
    proper.
 5. `adjust` changes the head once, when all training is over, and needs no gradient. It is no part
    of a run's identity: methods that differ in it alone share one training (`trained_as`).
