@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 from .._version import __version__
 from ..support.errors import LevelheadError, visible
 from .errors import NothingToGain
+from .words import Click
 
 if TYPE_CHECKING:
     from ..core.tuned import Tuned
@@ -44,19 +45,16 @@ MORE_HELP = "levelhead COMMAND --help explains each option and shows an example.
 
 
 class Grouped(TyperGroup):
-    """The commands, listed in groups, each in the order of their use, with what to type first at the end.
+    """The commands, listed in groups, each in the order of their use, with what to type first at the end."""
 
-    Contexts and formatters are click's, which typer does not export.
-    """
-
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Click) -> list[str]:
         """Return the names of all commands in the order of the help; completion goes by it, too."""
         names = []
         for group in GROUPS.values():
             names += group
         return names
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Click, formatter: Click) -> None:
         """Write a section for each group: the first sentence of each command, cut to a line."""
         # The indent, the longest name, and the gap after it are not for the sentence.
         room = formatter.width - 6 - max(map(len, self.commands))
@@ -66,7 +64,7 @@ class Grouped(TyperGroup):
                     [(name, self.commands[name].get_short_help_str(room)) for name in names]
                 )
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+    def format_epilog(self, ctx: Click, formatter: Click) -> None:
         """Write what to type first, now that all packages have added theirs."""
         self.epilog = "\n".join([*STARTS, MORE_HELP])
         super().format_epilog(ctx, formatter)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from typer.core import TyperCommand
 
@@ -17,6 +17,9 @@ from ..support.errors import Advice, LevelheadError
 
 if TYPE_CHECKING:
     from ..core.rules import Rule
+
+# A context, a formatter or a parameter of click, whose classes typer does not export.
+Click: TypeAlias = Any
 
 
 def metric_names() -> list[str]:
@@ -159,10 +162,10 @@ class PlainCommand(TyperCommand):
 
     Arguments are named as the usage line names them, MODEL, and values by what they are: FILE, N, or a word that the
     option gives itself as its `metavar`. Metrics, rules and formats are looked up when the help is shown, and not
-    before. Contexts and formatters are click's, which typer does not export.
+    before.
     """
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+    def collect_usage_pieces(self, ctx: Click) -> list[str]:
         """Return what the usage line has after the command: [OPTIONS] MODEL."""
         pieces = ["[OPTIONS]"]
         for parameter in self.get_params(ctx):
@@ -173,7 +176,7 @@ class PlainCommand(TyperCommand):
                 pieces.append(word)
         return pieces
 
-    def records(self, ctx: Any, kind: Literal["argument", "option"]) -> list[tuple[str, str]]:
+    def records(self, ctx: Click, kind: Literal["argument", "option"]) -> list[tuple[str, str]]:
         """Return each parameter of a kind as the help lists it: how it is written, and what it means.
 
         The site's page of all commands is made of the same records (docs/reference.py).
@@ -194,7 +197,7 @@ class PlainCommand(TyperCommand):
                 records.append((_option_title(record[0]), record[1]))
         return records
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def format_options(self, ctx: Click, formatter: Click) -> None:
         """Write the sections of arguments and options; there is always -h."""
         arguments = self.records(ctx, "argument")
         if arguments:
@@ -203,7 +206,7 @@ class PlainCommand(TyperCommand):
         with formatter.section("Options"):
             formatter.write_dl(self.records(ctx, "option"))
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+    def shell_complete(self, ctx: Click, incomplete: str) -> Click:
         """Return what the Tab key offers; some shells show the help of options beside them."""
         self._fill_in()
         return super().shell_complete(ctx, incomplete)
@@ -220,7 +223,7 @@ class PlainCommand(TyperCommand):
                     option.help = text.replace(here, words())  # pyright: ignore
 
 
-def _argument_word(parameter: Any) -> str:
+def _argument_word(parameter: Click) -> str:
     """Return how help and usage name an argument: MODEL, or INPUT... if there may be several."""
     word = (parameter.metavar or parameter.name).upper()
     if parameter.nargs != 1:
