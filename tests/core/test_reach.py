@@ -59,6 +59,23 @@ def test_floors_are_those_of_the_scores_that_come_out():
     assert tuned.floors[0].probability != exact.floors[0].probability
 
 
+def test_temperature_is_that_of_the_scores_that_come_out():
+    tuned = lh.tune(LOGITS, LABELS, rule=Fixed(), features=FEATURES)
+    _, reach = constant_direction(FEATURES)
+    arrived = LOGITS + np.outer(reach, OFFSETS)
+    # Samples weigh as if all classes were equally frequent, as for the default metric.
+    weights = (100 / np.bincount(LABELS))[LABELS]
+    temperatures = np.linspace(0.3, 3, 2701)
+    losses = []
+    for temperature in temperatures:
+        scaled = arrived / temperature
+        top = scaled[np.arange(300), LABELS]
+        losses.append((weights * (np.log(np.exp(scaled).sum(axis=1)) - top)).sum())
+    assert tuned.temperature == pytest.approx(temperatures[np.argmin(losses)], abs=2e-3)
+    exact = lh.tune(LOGITS, LABELS, rule=Fixed())
+    assert abs(tuned.temperature - exact.temperature) > 0.01
+
+
 def test_rule_that_adds_nothing_needs_no_features():
     with pytest.raises(lh.LevelheadError, match=r"features: the rule scales adds nothing"):
         lh.tune(LOGITS, LABELS, rule="scales", features=FEATURES)

@@ -338,7 +338,7 @@ def make_tuned(
         kind=given.kind,
         chosen_on=chosen_on,
         n=n,
-        temperature=temperature_after(samples, goal, fits.whole),
+        temperature=temperature_after(samples, goal, fits.whole, reach_of_samples),
         target=target,
         floors=_floors(samples, goal, fits.whole, evidence, reach_of_samples),
         prior=prior,
@@ -348,7 +348,9 @@ def make_tuned(
     )
 
 
-def temperature_after(samples: Samples, goal: Goal, adjustment: Adjustment) -> float:
+def temperature_after(
+    samples: Samples, goal: Goal, adjustment: Adjustment, reach: np.ndarray | None = None
+) -> float:
     """Return the temperature at which adjusted scores are calibrated, as the goal weighs classes.
 
     Adjusted scores are for the mix of classes that the goal is about. So samples weigh as if they came in
@@ -358,13 +360,18 @@ def temperature_after(samples: Samples, goal: Goal, adjustment: Adjustment) -> f
         samples: what was fitted on.
         goal: whose shares of the classes count.
         adjustment: what was chosen.
+        reach: [n], how much of an offset arrives in each sample's scores; all of it if None.
     """
     # Samples weigh so that each class has its share, and 1 on average.
     shares = goal.shares(samples.sizes)
     weights = (len(samples.labels) * shares / np.maximum(samples.sizes, 1))[samples.labels]
     rows = some_rows(*samples.scores.shape)
     # The scores of samples are smoothed already.
-    scores = replace(adjustment, smoothing=0.0).narrow_scores(samples.scores[rows])
+    adjustment = replace(adjustment, smoothing=0.0)
+    if reach is None:
+        scores = adjustment.narrow_scores(samples.scores[rows])
+    else:
+        scores = adjustment.scores(samples.scores[rows], reach[rows])
     return fit_temperature(scores, samples.labels[rows], weights[rows])
 
 
