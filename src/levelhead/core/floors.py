@@ -28,9 +28,8 @@ import numpy as np
 from .class_names import title as class_title
 
 _SWEEPS = (30, 30, 300, 1000)  # steps of each kind, in turns
-_ABOVE = (
-    2.0**-18
-)  # of the size of the scores: how far above its rival one is lifted, 64 roundings of float32
+# How far above its rival a score is lifted, of the size of scores: 64 roundings of float32.
+_ABOVE = 2.0**-18
 _MOST_CONFLICTING = 12  # classes of which a least conflict is looked for
 
 
