@@ -5,13 +5,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
-from torchvision.models import squeezenet1_1
-from torchvision.models.segmentation import fcn_resnet50
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
+
+# Not installed with the tests alone, as its wheels ask for CUDA.
+squeezenet1_1 = pytest.importorskip("torchvision.models").squeezenet1_1
+fcn_resnet50 = pytest.importorskip("torchvision.models.segmentation").fcn_resnet50
 
 K = 5
 COUNTS = [400, 200, 100, 20, 10]

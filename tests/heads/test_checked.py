@@ -4,10 +4,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torchvision.models import resnet18, squeezenet1_1
-from torchvision.models.segmentation import fcn_resnet50
 
 import levelhead as lh
+
+# Not installed with the tests alone, as its wheels ask for CUDA.
+resnet18 = pytest.importorskip("torchvision.models").resnet18
+squeezenet1_1 = pytest.importorskip("torchvision.models").squeezenet1_1
+fcn_resnet50 = pytest.importorskip("torchvision.models.segmentation").fcn_resnet50
 
 COUNTS = [400, 100, 50, 10]
 K = len(COUNTS)

@@ -117,7 +117,7 @@ def test_a_class_that_loses_the_tie_wins_from_the_next_float_on():
 
 
 def test_a_tie_that_logarithms_miss_by_a_bit_is_met():
-    assert np.log(125) / np.log(5) != 3
+    # In most versions of numpy, log(125) / log(5) is not 3.
     pair = np.array([1.0]), np.array([125.0]), -np.log([5.0])
     assert crossing(*pair, multiplies=True).tolist() == [3.0]
     assert snap(np.array([3e-14]))[0] == 3e-14  # a small gamma is not a missed 0
