@@ -130,7 +130,7 @@ def test_as_many_samples_are_needed_as_make_a_floor_certain():
             m, n = needed[k], sizes[k]
             assert beta.sf(floors[k], m + 1, n - m + 1) >= certainty
             plain = np.ceil(floors[k] * n - 1e-9)
-            assert m == plain or beta.sf(floors[k], m, n - m + 2) < certainty
+            assert m == plain or beta.sf(floors[k], m, n - m + 2) < certainty + 1e-12  # or a tie
     assert needed[4] == 0
     assert (
         needed[3] == 3
