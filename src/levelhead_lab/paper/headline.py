@@ -118,7 +118,7 @@ def _unlike_line(records: Sequence[Record]) -> str:
     rows = {distance.title: distance for distance in own_distances(records)}
     within = ""
     for reading, titles in (
-        ("as its names are mostly meant", ("Over-sample", "Under-sample", "Re-weighting")),
+        ("as their names are usually read", ("Over-sample", "Under-sample", "Re-weighting")),
         (
             "by another reading of each",
             (
