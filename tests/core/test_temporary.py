@@ -21,6 +21,45 @@ with scratch(Path(sys.argv[1]), folder=sys.argv[2] == "folder") as place:
     sys.stdin.read()
 """
 
+INTERRUPTED = """
+import atexit, multiprocessing.util, os, sys
+from pathlib import Path
+from levelhead.support import atomic
+
+steps = 0
+
+def interrupt_before(last):
+    def trace(frame, event, _):
+        global steps
+        if frame.f_code.co_filename.endswith(("atomic.py", "contextlib.py")):
+            frame.f_trace_opcodes = True
+            steps += event == "opcode"
+            if steps == last:
+                raise KeyboardInterrupt
+        return trace
+    return trace
+
+folder, last, left = Path(sys.argv[1]), 0, []
+while True:
+    last += 1
+    child = os.fork()
+    if not child:
+        sys.settrace(interrupt_before(last))
+        try:
+            with atomic.scratch(folder / "model", folder=sys.argv[2] == "folder"):
+                pass
+        except KeyboardInterrupt as stop:
+            kept = stop  # with its frames, as an error that is shown keeps them
+        sys.settrace(None)
+        atexit._run_exitfuncs()
+        os._exit(steps < last)
+    _, status = os.waitpid(child, 0)
+    left += [(last, name) for name in os.listdir(folder)]
+    if status:
+        break
+print(last, left)
+"""
+
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
@@ -48,6 +87,14 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(tmp_pat
     living.communicate("")
     assert living.returncode == 0
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_an_interrupt_between_any_two_steps_leaves_nothing(tmp_path, kind):
+    run = [sys.executable, "-c", INTERRUPTED, tmp_path, kind]
+    steps, left = subprocess.check_output(run, text=True).split(maxsplit=1)
+    assert int(steps) > 100  # at each of which one process was interrupted
+    assert left == "[]\n"
 
 
 def test_only_what_is_ours_is_removed(tmp_path):

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from .errors import Advice, LevelheadError
 
@@ -32,6 +32,9 @@ try:
     import fcntl
 except ImportError:  # Windows: nothing is locked there, so nothing can be told to be left over
     fcntl = None
+
+if TYPE_CHECKING:
+    from multiprocessing.util import Finalize
 
 # Folders that this process has looked through, by device and inode.
 _seen: set[tuple[int, int]] = set()
@@ -172,11 +175,12 @@ def scratch(path: Path, *, folder: bool = False) -> Iterator[Path]:
         leftover.
     """
     remove_leftovers(path.parent)
-    place, lock = _make_locked(path, folder)
+    place, lock, at_exit = _make_locked(path, folder)
     try:
         yield place
     finally:
         _remove(place)  # it was renamed, if it was a file
+        at_exit.cancel()
         os.close(lock)
 
 
@@ -222,31 +226,39 @@ def _remove(place: Path) -> None:
             place.unlink()
 
 
-def _make_locked(path: Path, folder: bool) -> tuple[Path, int]:
+def _make_locked(path: Path, folder: bool) -> "tuple[Path, int, Finalize]":
     """Make a file or folder with a name that no other has, and lock it.
 
+    Ctrl-C may come between any two steps, before the caller's `try` is entered, too. So before it is
+    made, it is put on the list of what this process removes when it exits.
+
     Returns:
-        The file or folder, and the descriptor that holds the lock, which the caller closes.
+        The file or folder; the descriptor that holds the lock, which the caller closes; and its
+        entry in that list, which the caller cancels.
     """
+    # Imported here: most processes write nothing.
+    from multiprocessing.util import Finalize  # unlike atexit, for workers of a pool as well
+
     while True:
         # Until a name is free, and the file under it is still there once it is locked.
         name = f"{path.name}.{_machine()}{os.urandom(4).hex()}.tmp"
         if folder:
             name = f".{name}"
         place = path.with_name(name)
+        at_exit = Finalize(None, _remove, (place,), exitpriority=0)
         try:
             if folder:
                 place.mkdir(0o700)
             else:
                 os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        except FileExistsError:
-            continue
-        try:
             lock = os.open(place if fcntl is not None else os.devnull, os.O_RDONLY)
-        except FileNotFoundError:  # another process took it for a leftover before it was locked
+        except (FileExistsError, FileNotFoundError):
+            # The name was taken meanwhile, or another process took it for a leftover before it was locked.
+            at_exit.cancel()
             continue
         if _lock(place, lock):
-            return place, lock
+            return place, lock, at_exit
+        at_exit.cancel()
         os.close(lock)
 
 
