@@ -121,16 +121,16 @@ def command(choice: Choice) -> list[str]:
 
 def page_text(page: str, kind: str) -> str:
     """Return the text of the first element of a class, or "" if there is none."""
-    found = re.search(rf'class="{kind}">(.*?)</', page, re.S)
-    return html.unescape(found[1]) if found else ""
+    match = re.search(rf'class="{kind}">(.*?)</', page, re.S)
+    return html.unescape(match[1]) if match else ""
 
 
 def test_there_are_twenty_choices_and_every_verdict_is_among_them():
     assert len(CHOICES) == len(set(IDS)) == 20
     nothing = lh.tune(*samples(CHOICES[0]), counts(CHOICES[0]), rule=lh.rules.Shift(0.0))
     over = lh.tune(*samples(CHOICES[6]), counts(CHOICES[0]), rule=lh.rules.Shift(3.0))
-    found = {tuned_in_python(choice).verdict for choice in CHOICES}
-    assert found | {nothing.verdict, over.verdict} == WORDS
+    verdicts = {tuned_in_python(choice).verdict for choice in CHOICES}
+    assert verdicts | {nothing.verdict, over.verdict} == WORDS
     prices = [choice.name for choice in CHOICES if tuned_in_python(choice).price_text()]
     assert "costs-accuracy" in prices
 

@@ -72,9 +72,9 @@ def value_by_scikit_learn(
 LOSSES = ("error", "balanced_error", "cost")  # what people know as a loss; higher is worse
 
 
-def loss_by_scikit_learn(metric: str, *given, **options) -> float:
+def loss_by_scikit_learn(metric: str, *arrays, **options) -> float:
     """Return a metric so that lower is better."""
-    value = value_by_scikit_learn(metric, *given, **options)
+    value = value_by_scikit_learn(metric, *arrays, **options)
     return value if metric in LOSSES else 1 - value
 
 

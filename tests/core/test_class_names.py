@@ -2,11 +2,9 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from levelhead.core.class_names import in_order, names_in_config, names_of_columns, proportional
-from levelhead.io.pickle_check import check_pickle
+from levelhead.core.class_names import in_order, names_in_config, names_of_columns
 from levelhead.support.errors import LevelheadError
 
 
@@ -30,13 +28,3 @@ def test_counts_by_name_or_index_are_put_in_order():
     ):
         with pytest.raises(LevelheadError, match=reason):
             in_order(wrong, 2, ["cat", "dog"])
-
-
-def test_counts_are_proportional_whatever_their_size():
-    assert proportional([6, 3], [60, 30])
-    assert not proportional(np.array([6, 3]), [60, 31])
-
-
-def test_a_pickle_of_tuples_in_tuples_is_refused():
-    with pytest.raises(LevelheadError, match="too deep"):
-        check_pickle(b"(" + b"(t" * 2 + b"\x85" * 100 + b".")

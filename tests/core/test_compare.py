@@ -1,6 +1,7 @@
 """Every rule side by side: each is what `tune` gives, the best first, and what cannot act is said."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -54,6 +55,15 @@ def test_a_rule_that_cannot_act_is_left_out_and_it_is_said_why():
     assert "not tried: 'tau' needs the weight norms of the head" in str(table)
     logs = LOGITS - np.log(np.exp(LOGITS).sum(axis=1, keepdims=True))
     assert set(lh.compare(logs, LABELS, COUNTS)) == {"offsets", "shift", "scales", "vector"}
+
+
+def test_columns_stand_below_each_other_whatever_rules_are_called():
+    @dataclass(frozen=True, eq=False)
+    class Renamed(lh.rules.Shift):
+        name = "shift-by-another-name"
+
+    table = lh.compare(LOGITS, LABELS, COUNTS, rules=["offsets", "rescale", Renamed()])
+    assert len({line.index("balanced error") for line in str(table).splitlines()}) == 1
 
 
 def test_the_rules_to_compare_may_be_named_or_given():

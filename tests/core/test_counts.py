@@ -120,7 +120,7 @@ def test_every_form_of_counts_becomes_the_same_counts(given_counts):
             r"the count of class 1 \(cat\) is 1e\+300; expected a whole number of samples",
         ),
         ([[5, 4, 3]], r"expected one count per class, got shape \[1, 3\]"),
-        ([[5, 4], [3]], r"expected one count per class, got rows of different lengths"),
+        ([[5, 4], [3]], r"expected an array of one shape, got rows of different lengths"),
         ({"ant": 5, "cat": 4}, r"class 2 \(elk\) has no count"),
         ({"ant": 5, "cat": 4, "dog": 3}, "unknown class name 'dog'; the classes are ant, cat, elk"),
         ({"ant": 5, 0: 4, "cat": 3}, "class 0 has two counts"),
@@ -178,6 +178,22 @@ def test_a_count_of_0_too_many_may_be_a_title():
         counts.resolve([0, 60, 30], 2)
     with pytest.raises(ValueError, match=r"expected 2 counts, one per class, got 3$"):
         counts.resolve([1, 60, 30], 2)
+
+
+@pytest.mark.parametrize("classes", [None, 2])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.uint64])
+def test_a_label_beyond_all_classes_is_refused_by_the_number_that_was_given(dtype, classes):
+    """numpy would count it beside its table, as an int64 is too small for it or for one more."""
+    largest = 10**30 if dtype is np.float64 else np.iinfo(dtype).max
+    labels = np.array([0, largest, 1], dtype)
+    with pytest.raises(ValueError, match=rf"got {int(labels[1])} at position 1"):
+        counts.of(labels, classes=classes)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, bool])
+def test_labels_in_a_small_type_are_counted(dtype):
+    assert counts.of(np.array([0, 1, 1], dtype), classes=70_000)[:3].tolist() == [1, 2, 0]
+    assert counts.of(np.array([0, 1, 1], dtype)).tolist() == [1, 2]
 
 
 def test_the_mark_of_a_sample_without_a_label_is_named():

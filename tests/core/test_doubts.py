@@ -105,7 +105,7 @@ def test_a_model_below_chance_has_its_columns_in_another_order():
 @pytest.mark.parametrize("metric", ["error", "macro_f1", "mcc"])
 def test_a_mix_that_is_not_that_of_training_is_doubted_where_the_metric_depends_on_it(metric):
     logits, labels = calibrated(0, 1000, shares=np.full(4, 0.25))
-    with pytest.warns(lh.warnings.CountsWarning, match="another mix of classes .* pass target="):
+    with pytest.warns(lh.warnings.CountsWarning, match="another mix of classes .* as the target$"):
         lh.tune(logits, labels, COUNTS, metric=metric)
     tune_quietly(logits, labels, COUNTS)  # recalls are the same in any mix
     tune_quietly(logits, labels, metric=metric)  # the mix of the samples is all that is known
@@ -181,6 +181,16 @@ def test_norms_that_fall_as_counts_grow_are_named():
     with pytest.warns(lh.warnings.NormWarning, match=r"rank correlation -1.00"):
         lh.tune(logits + 9, labels, COUNTS, rule=lh.rules.Tau(norms=[1.0, 2.0, 3.0, 4.0]))
     tune_quietly(logits + 9, labels, COUNTS, rule=lh.rules.Tau(norms=[4.0, 3.0, 2.0, 1.0]))
+
+
+def test_norms_may_be_those_of_parameters_that_are_trained():
+    torch = pytest.importorskip("torch")
+    logits, labels = calibrated(0, 200)
+    weight = torch.nn.Parameter(torch.diag(torch.tensor([4.0, 3.0, 2.0, 1.0])))
+    of_head = lh.rules.Tau(norms=lh.Head(weight).norms)
+    of_list = lh.rules.Tau(norms=[4.0, 3.0, 2.0, 1.0])
+    tuned = [lh.tune(logits + 9, labels, COUNTS, rule=rule) for rule in (of_head, of_list)]
+    np.testing.assert_allclose(tuned[0].adjustment.scale, tuned[1].adjustment.scale)
 
 
 def test_a_class_without_a_sample_is_named():

@@ -8,6 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from sklearn.metrics import cohen_kappa_score, f1_score, matthews_corrcoef
 
 import levelhead as lh
 from levelhead import gamma_path, measure
@@ -158,6 +159,42 @@ def test_a_target_weighs_the_classes():
     np.testing.assert_array_equal(by_class.balanced_error, path.balanced_error)
     best = min(path.balanced_error_curve.at(gamma) for gamma in middles(path))
     assert path.best().value == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "mcc", "kappa", "cost"])
+def test_a_target_weighs_the_classes_of_every_metric_that_depends_on_their_mix(metric):
+    logits, labels = problem(1, 300)
+    target = np.array([0.6, 0.2, 0.15, 0.05])
+    goal = lh.Goal(cost=1 - np.eye(4)) if metric == "cost" else lh.Goal(metric)
+    path = gamma_path(logits, labels, COUNTS, target=target)
+    weights = (target / np.bincount(labels, minlength=4))[labels]
+    reference = {
+        "macro_f1": lambda p: f1_score(labels, p, average="macro", sample_weight=weights),
+        "mcc": lambda p: matthews_corrcoef(labels, p, sample_weight=weights),
+        "kappa": lambda p: cohen_kappa_score(labels, p, sample_weight=weights),
+        "cost": lambda p: weights @ (p != labels),
+    }[metric]
+    for gamma in (0.0, 0.3, 1.1):
+        expected = reference(path.predictions(gamma))
+        assert path.curve_of(goal).at(gamma) == pytest.approx(expected)
+    best = path.best(goal)
+    assert best.value == pytest.approx(reference(path.predictions(best.gamma)))
+    # The plain error weighs samples as they come, target or not.
+    plain = gamma_path(logits, labels, COUNTS)
+    assert path.best("error").gamma == plain.best("error").gamma
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_path_goes_toward_a_target_as_tune_does(rule):
+    logits, labels = problem(1, 300)
+    tuned = lh.tune(logits, labels, COUNTS, rule=RULES[rule], target=[0.1, 0.1, 0.2, 0.6])
+    assert tuned.strength is not None
+    limits = (0.0, 2 * tuned.strength + 1)
+    path = gamma_path(
+        logits, labels, COUNTS, rule=RULES[rule], target=[0.1, 0.1, 0.2, 0.6], range=limits
+    )
+    predicted = tuned.apply(logits).argmax(axis=1)
+    np.testing.assert_array_equal(path.predictions(tuned.strength), predicted)
 
 
 def test_a_class_without_samples_is_left_out():

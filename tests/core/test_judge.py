@@ -41,10 +41,10 @@ def predictions(seed: int, sizes, *, skill=(0.6, 0.7), joint: float = 0.6):
 def test_outcomes_of_parts_add_up_to_those_of_the_whole(seed, cut):
     labels, before, after = predictions(seed, [20, 20, 15, 5])
     order = np.random.default_rng(seed).permutation(60)
-    given = [part[order] for part in (labels, before, after)]
-    whole = Outcomes.of(*given, 4)
+    arrays = [part[order] for part in (labels, before, after)]
+    whole = Outcomes.of(*arrays, 4)
     parts = [
-        Outcomes.of(*(part[rows] for part in given), 4) for rows in (slice(cut), slice(cut, None))
+        Outcomes.of(*(part[rows] for part in arrays), 4) for rows in (slice(cut), slice(cut, None))
     ]
     both = parts[0] + parts[1]
     for name in ("true", "before", "after", "times"):
@@ -158,6 +158,55 @@ def often_covered(metric: str, sizes: list[int]) -> float:
 @pytest.mark.parametrize("metric", [name for name in METRICS if name != "worst_recall"])
 def test_the_interval_covers_the_gain_even_if_the_rarest_class_has_few_samples(metric, rarest):
     assert often_covered(metric, [300, 100, 60, rarest]) >= 0.92
+
+
+@pytest.mark.parametrize("rarest", [10, 40])
+def test_the_interval_of_a_g_mean_holds_where_classes_are_hardly_ever_right(rarest):
+    """Two classes are never right among few samples: G-mean is 0 then, and has no slope there."""
+    rng = np.random.default_rng(rarest)
+    sizes = [300, 60, 2 * rarest, rarest]
+    skill = (np.array([0.95, 0.6, 0.03, 0.02]), np.array([0.8, 0.6, 0.4, 0.3]))
+    many = predictions(0, 300 * np.array(sizes), skill=skill, joint=0.5)
+    truth = judge(Outcomes.of(*many, 4), goal_of("g_mean", many[0])).gain
+    held = []
+    for _ in range(200):
+        few = predictions(int(rng.integers(1 << 30)), sizes, skill=skill, joint=0.5)
+        evidence = judge(Outcomes.of(*few, 4), goal_of("g_mean", few[0]))
+        low, high = evidence.interval
+        held.append(low <= truth <= high)
+        assert evidence.standard_error < 0.7  # of a number between 0 and 1
+    assert np.mean(held) >= 0.92
+
+
+@pytest.mark.parametrize("metric", ["mcc", "kappa", "g_mean", "worst_recall"])
+def test_a_class_that_is_never_right_before_makes_a_clear_gain_no_less_clear(metric):
+    """Before, all is the frequent class, where these metrics have no slope, and then nearly all is right."""
+    labels = np.repeat([0, 1], [400, 40])
+    after = labels.copy()
+    after[::9] = 1 - after[::9]
+    evidence = judge(
+        Outcomes.of(labels, np.zeros(440, int), after, 2), lh.Goal(metric).on(labels, 2, None)
+    )
+    low, high = evidence.interval
+    assert 0 < low < evidence.gain < high < 1.5
+    assert evidence.verdict == "better"
+
+
+def test_the_interval_covers_the_gain_in_g_mean_if_rare_classes_are_hardly_ever_right_before():
+    """Most often they are never right in the samples at hand, whose geometric mean is then 0."""
+    rng = np.random.default_rng(0)
+    sizes = [300, 100, 12, 12]
+    skill = (np.array([0.95, 0.8, 0.05, 0.05]), np.array([0.8, 0.8, 0.7, 0.7]))
+    many = predictions(0, 1000 * np.array(sizes), skill=skill)
+    truth = judge(Outcomes.of(*many, 4), goal_of("g_mean", many[0])).gain
+    held, widths = [], []
+    for _ in range(300):
+        few = predictions(int(rng.integers(1 << 30)), sizes, skill=skill)
+        low, high = judge(Outcomes.of(*few, 4), goal_of("g_mean", few[0])).interval
+        held.append(low <= truth <= high)
+        widths.append(high - low)
+    assert np.mean(held) >= 0.92
+    assert max(widths) < 2
 
 
 # -- Verdicts ------------------------------------------------------------------------------------

@@ -235,10 +235,10 @@ def test_probabilities_become_their_logarithms_on_request():
 
 def test_masked_values_are_not_used_as_if_they_were_not():
     logits = np.array([[2.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
-    for given in (
+    for masked in (
         np.ma.masked_less(logits, 0.5),
         np.ma.masked_array(logits, [[0, 0], [0, 0], [1, 1]]),
     ):
         with pytest.raises(ValueError, match=r"masked.*fill"):
-            m.measure(given, [0, 1, 1])
+            m.measure(masked, [0, 1, 1])
     assert m.error(np.ma.masked_array(logits), [0, 1, 1]) == pytest.approx(1 / 3)

@@ -150,8 +150,8 @@ def test_of_many_samples_a_part_tells_the_strength(monkeypatch):
     whole = move_along(fits, samples, goal, temperature).whole
     monkeypatch.setattr(metric_offsets, "_MOST_NUMBERS", 4 * 3000)
     part = move_along(fits, samples, goal, temperature).whole
-    one, other = (strength_of(each, fits.whole, along) for each in (whole, part))
-    assert one == pytest.approx(other, abs=0.3)
+    of_all, other = (strength_of(each, fits.whole, along) for each in (whole, part))
+    assert of_all == pytest.approx(other, abs=0.3)
 
 
 def test_of_very_many_classes_every_fold_keeps_samples(monkeypatch):
@@ -167,10 +167,10 @@ def test_of_very_many_classes_every_fold_keeps_samples(monkeypatch):
 def test_the_most_frequent_class_stays_where_it_is():
     samples, fits, temperature = fitted(5, 300)
     moved = move_for_goal(fits, samples, goal_of("balanced_error", samples), temperature)
-    assert all(one.offset[0] == 0 for one in (moved.whole, *moved.without))
+    assert all(fit.offset[0] == 0 for fit in (moved.whole, *moved.without))
     alone = replace(samples, background=2)
     moved = move_for_goal(fits, alone, goal_of("balanced_error", samples), temperature)
-    assert all(one.offset[2] == 0 for one in (moved.whole, *moved.without))
+    assert all(fit.offset[2] == 0 for fit in (moved.whole, *moved.without))
 
 
 def test_floors_raise_each_fit_on_the_samples_it_has_seen():
@@ -178,7 +178,7 @@ def test_floors_raise_each_fit_on_the_samples_it_has_seen():
     goal = lh.Goal("error", floors={3: 0.6}, certainty=0.5).on(samples.labels, 4, None)
     moved = move_for_goal(fits, samples, goal, temperature)
     pairs = [(np.ones(800, bool), moved.whole)]
-    pairs += [(samples.fold != f, one) for f, one in zip(samples.folds, moved.without, strict=True)]
+    pairs += [(samples.fold != f, fit) for f, fit in zip(samples.folds, moved.without, strict=True)]
     for kept, adjustment in pairs:
         predicted = adjustment.predict(samples.scores[kept])
         rare = samples.labels[kept] == 3

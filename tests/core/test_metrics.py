@@ -39,9 +39,9 @@ def test_every_metric_has_a_truth_in_scikit_learn():
 def test_a_metric_of_tables_is_scikit_learns_of_the_predictions(metric, seed, weighted):
     labels, predicted = predictions(seed)
     weights = np.random.default_rng(seed).integers(1, 9, len(labels)) / 7 if weighted else None
-    found = METRICS[metric].value(tables_of(labels, predicted, weights))
+    value = METRICS[metric].value(tables_of(labels, predicted, weights))
     truth = value_by_scikit_learn(metric, labels, predicted, COST, weights)
-    assert found == pytest.approx(truth, abs=1e-10)
+    assert value == pytest.approx(truth, abs=1e-10)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -49,23 +49,23 @@ def test_a_metric_of_tables_is_scikit_learns_of_the_predictions(metric, seed, we
 def test_what_other_tests_do_by_hand_is_scikit_learns(metric, seed):
     labels, predicted = predictions(seed)
     weights = np.random.default_rng(seed).random(len(labels)) if seed % 2 else None
-    found, truth = (
+    by_hand, truth = (
         function(metric, labels, predicted, COST, weights)
         for function in (loss_by_hand, loss_by_scikit_learn)
     )
-    assert found == pytest.approx(truth, abs=1e-12)
+    assert by_hand == pytest.approx(truth, abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_batch_of_tables_has_the_losses_of_each(metric):
     each = [tables_of(*predictions(seed)) for seed in range(30)]
     batch = lh.Tables(
-        np.stack([one.right for one in each]),
-        np.stack([one.predicted for one in each]),
-        np.stack([one.sizes for one in each]),
-        np.stack([one.paid for one in each]),
+        np.stack([tables.right for tables in each]),
+        np.stack([tables.predicted for tables in each]),
+        np.stack([tables.sizes for tables in each]),
+        np.stack([tables.paid for tables in each]),
     )
-    one_by_one = [float(METRICS[metric].loss(one)) for one in each]
+    one_by_one = [float(METRICS[metric].loss(tables)) for tables in each]
     np.testing.assert_allclose(METRICS[metric].loss(batch), one_by_one, atol=1e-12)
     grid = lh.Tables(
         *(part.reshape(5, 6, -1) for part in (batch.right, batch.predicted, batch.sizes))
@@ -84,9 +84,9 @@ def test_tables_of_parts_add_up_to_those_of_the_whole_and_subtract_again(seed, c
         tables_of(labels[part], predicted[part], weights[part])
         for part in (slice(cut), slice(cut, None))
     )
-    for found, truth in ((first + second, whole), (whole - second, first)):
+    for tables, truth in ((first + second, whole), (whole - second, first)):
         for name in ("right", "predicted", "sizes", "paid"):
-            np.testing.assert_allclose(getattr(found, name), getattr(truth, name), atol=1e-12)
+            np.testing.assert_allclose(getattr(tables, name), getattr(truth, name), atol=1e-12)
     assert (first + lh.Tables.of(labels, predicted, 4)).paid is None  # one was not priced
 
 

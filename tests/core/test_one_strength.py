@@ -44,17 +44,17 @@ def problem(seed: int, n: int = 50) -> tuple[np.ndarray, np.ndarray]:
 
 def crossings(rule: str, logits: np.ndarray, target=None) -> np.ndarray:
     """Return every strength at which two classes of a sample have the same score."""
-    found = [np.array(RANGE)]
+    strengths = [np.array(RANGE)]
     for a, b in combinations(range(4), 2):
         one, other = logits[:, a], logits[:, b]
         if rule == "shift":
             slope = np.diff(scores(rule, np.zeros((1, 4)), 1.0, target)[0, [a, b]])[0]
-            found.append((one - other) / slope)
+            strengths.append((one - other) / slope)
         else:
             base = np.log(scores(rule, np.ones((1, 4)), 1.0)[0, [a, b]])
             same_sign = one * other > 0
-            found.append(np.log((one / other)[same_sign]) / (base[1] - base[0]))
-    every = np.unique(np.concatenate(found))
+            strengths.append(np.log((one / other)[same_sign]) / (base[1] - base[0]))
+    every = np.unique(np.concatenate(strengths))
     return every[(every >= RANGE[0]) & (every <= RANGE[1])]
 
 

@@ -113,12 +113,12 @@ def test_of_many_samples_one_step_from_the_fit_on_all_is_close_to_each_fit(name,
     quick, _ = fit_per_class(samples, MASKS[name])
     np.testing.assert_allclose(quick.whole.scale, exact.whole.scale, atol=0.01)
     np.testing.assert_allclose(quick.whole.offset, exact.whole.offset, atol=0.01)
-    for one, other in zip(quick.without, exact.without, strict=True):
-        np.testing.assert_allclose(one.scale, other.scale, atol=0.05)
-        np.testing.assert_allclose(one.offset, other.offset, atol=0.05)
+    for step, other in zip(quick.without, exact.without, strict=True):
+        np.testing.assert_allclose(step.scale, other.scale, atol=0.05)
+        np.testing.assert_allclose(step.offset, other.offset, atol=0.05)
         moved = np.ptp(other.offset - exact.whole.offset)  # but for what all classes share
         if name == "offsets":  # much closer to its own fit than to the fit on all
-            assert np.ptp(one.offset - other.offset) < 0.25 * moved
+            assert np.ptp(step.offset - other.offset) < 0.25 * moved
 
 
 def test_one_step_is_near_the_fit_on_samples_given_so_often():
@@ -241,7 +241,7 @@ def test_a_scale_stays_above_the_least_even_for_scores_that_say_the_opposite():
     logits[:, 1] = -5 * logits[:, 1]
     for name in ("scales", "vector"):
         fits, _ = fit_per_class(samples_of(logits, labels), MASKS[name])
-        assert min(one.scale.min() for one in (fits.whole, *fits.without)) >= 0.05 - 1e-9
+        assert min(fit.scale.min() for fit in (fits.whole, *fits.without)) >= 0.05 - 1e-9
 
 
 def test_a_column_that_is_constant_is_left_as_it_is():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import levelhead as lh
@@ -27,7 +28,9 @@ def sorted_as_text(form: str, first: int = 0) -> pd.DataFrame:
     return frame[sorted(frame.columns)]
 
 
-@pytest.mark.parametrize("form", ["{}", "logit_{}", "class_{}", "p[{}]", "class {}"])
+@pytest.mark.parametrize(
+    "form", ["{}", "logit_{}", "class_{}", "p[{}]", "class {}", "y_{}_PREDICTION", "{}.0"]
+)
 @pytest.mark.parametrize("as_mapping", [False, True])
 def test_columns_of_a_frame_are_put_in_the_order_of_their_numbers(form, as_mapping):
     counts = {str(k): int(n) for k, n in enumerate(COUNTS)} if as_mapping else COUNTS
@@ -35,6 +38,15 @@ def test_columns_of_a_frame_are_put_in_the_order_of_their_numbers(form, as_mappi
     np.testing.assert_array_equal(tuned.adjustment.offset, DIRECT.adjustment.offset)
     assert tuned.gain == DIRECT.gain
     np.testing.assert_array_equal(tuned.apply(sorted_as_text(form)), DIRECT.apply(LOGITS))
+
+
+def test_tables_of_arrow_and_titles_of_several_levels_are_ordered_too():
+    frame = sorted_as_text("logit_{}")
+    levels = frame.copy()
+    levels.columns = pd.MultiIndex.from_tuples([tuple(title.split("_")) for title in frame])
+    for table in (pa.Table.from_pandas(frame), levels):
+        tuned = lh.tune(table, LABELS, COUNTS)
+        np.testing.assert_array_equal(tuned.adjustment.offset, DIRECT.adjustment.offset)
 
 
 def test_numbers_of_columns_that_are_not_0_1_2_are_the_names_of_classes():
@@ -48,7 +60,13 @@ def test_numbers_of_columns_that_are_not_0_1_2_are_the_names_of_classes():
 
 
 def test_other_frames_keep_the_order_of_their_columns():
-    for titles in (["type2", "type1", "type3"], ["b", "a", "c"], ["a0", "b1", "c2"], ["x", "1"]):
+    for titles in (
+        ["type2", "type1", "type3"],
+        ["b", "a", "c"],
+        ["a0", "b1", "c2"],
+        ["x", "1"],
+        ["a1_x0", "a0_x1"],
+    ):
         assert number_order(titles) is None
     assert number_order(["2", "10", "1"]) == [2, 0, 1]
     assert number_order([2, 0, 1]) == [1, 2, 0]
@@ -65,7 +83,7 @@ def test_numbers_are_names_everywhere_if_all_names_are_numbers(as_text):
     logits = np.random.default_rng(1).normal(size=(110, 3)) + 2 * np.eye(3)[truth]
     labels = np.array([30, 10, 20])[truth]
     direct = lh.tune(logits, truth, counts, target=[0.5, 0.2, 0.3], metric=lh.Goal(floors={1: 0.7}))
-    given = lh.tune(
+    by_name = lh.tune(
         logits,
         labels.astype(str) if as_text else labels,
         {20: 60, 30: 600, 10: 200},
@@ -73,9 +91,9 @@ def test_numbers_are_names_everywhere_if_all_names_are_numbers(as_text):
         target={10: 0.2, "20": 0.3, 30: 0.5},
         metric=lh.Goal(floors={10: 0.7}),
     )
-    np.testing.assert_array_equal(given.adjustment.offset, direct.adjustment.offset)
-    assert given.counts == direct.counts
-    assert [floor.index for floor in given.floors] == [1]
+    np.testing.assert_array_equal(by_name.adjustment.offset, direct.adjustment.offset)
+    assert by_name.counts == direct.counts
+    assert [floor.index for floor in by_name.floors] == [1]
     with pytest.raises(ValueError, match=r"unknown class name '1'; the classes are 30, 10, 20"):
         lh.tune(logits, labels, counts, names=names, metric=lh.Goal(floors={1: 0.7}))
     reason = "unknown labels 0, 1, 2; the classes are 30, 10, 20, and a number is a name where all"
@@ -135,3 +153,49 @@ def test_paths_and_measures_take_numbers_as_tune_does():
     unlabelled = lh.tune_unlabelled(sorted_as_text("{}"), target={str(k): 1 for k in AS_TEXT})
     expected = lh.tune_unlabelled(LOGITS)
     np.testing.assert_array_equal(unlabelled.adjustment.offset, expected.adjustment.offset)
+
+
+WORDS = ["dog", "cat", "owl"]
+WORD_LABELS = np.repeat([0, 1, 2], [60, 30, 20])
+WORD_LOGITS = np.random.default_rng(1).normal(size=(110, 3)) + 2 * np.eye(3)[WORD_LABELS]
+
+
+@pytest.mark.parametrize("form", ["{}", "logit_{}"])
+def test_columns_that_are_titled_with_the_classes_in_another_order_are_refused(form):
+    frame = pd.DataFrame(WORD_LOGITS, columns=[form.format(word) for word in WORDS])
+    turned = frame[frame.columns[[2, 0, 1]]]
+    names = np.array(WORDS)[WORD_LABELS]
+    counts = [600, 300, 200]
+    tuned = lh.tune(frame, names, counts, names=WORDS)
+    np.testing.assert_array_equal(tuned.apply(frame), tuned.apply(WORD_LOGITS))
+    np.testing.assert_array_equal(tuned.apply(frame.iloc[0]), tuned.apply(WORD_LOGITS[0]))
+    reason = r"columns are titled with the classes in another order \(owl, dog, cat\) than .*\(dog, cat, owl\)"
+    for call in (
+        lambda: tuned.apply(turned),
+        lambda: tuned.apply(turned.iloc[0]),
+        lambda: lh.tune(turned, names, counts, names=WORDS),
+        lambda: lh.tune(frame, names, names=WORDS, target="estimate", unlabelled=turned),
+        lambda: lh.priors.estimate_prior(turned, counts, names=WORDS),
+        lambda: lh.tune_chunks([(turned, names)], counts, names=WORDS),
+        lambda: lh.tune_folds([(turned, names, counts)], names=WORDS),
+        lambda: lh.compare(turned, names, counts, names=WORDS),
+        lambda: lh.gamma_path(turned, names, counts, names=WORDS),
+        lambda: lh.tune_unlabelled(turned, counts=counts, names=WORDS),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            call()
+
+
+def test_names_that_contradict_numbered_columns_are_refused():
+    # The columns are read as c0, c1, c2: by these names, the first of them would be called c2.
+    frame = pd.DataFrame(WORD_LOGITS, columns=["c2", "c0", "c1"])
+    with pytest.raises(ValueError, match=r"in another order \(c0, c1, c2\) than .*\(c2, c0, c1\)"):
+        lh.tune(frame, WORD_LABELS, names=["c2", "c0", "c1"])
+    # Plain positions are no names, whatever the classes are called.
+    lh.tune(pd.DataFrame(WORD_LOGITS), WORD_LABELS.astype(str), names=["0", "1", "2"])
+    lh.tune(pd.DataFrame(WORD_LOGITS), 2 - WORD_LABELS, names=["2", "1", "0"])
+
+
+def test_a_row_of_a_frame_is_read_in_the_order_of_its_numbers_as_the_frame_is():
+    frame = sorted_as_text("logit_{}")
+    np.testing.assert_array_equal(DIRECT.apply(frame.iloc[5]), DIRECT.apply(LOGITS[5]))

@@ -8,35 +8,20 @@ import pytest
 import levelhead as lh
 from levelhead.cli import app
 from levelhead.core.constant_direction import constant_direction
-from levelhead.core.rules import Rule
+
+from .no_bias import FEATURES, LABELS, LOGITS, OFFSETS, FixedOffsets
 
 K = 3
-DRAW = np.random.default_rng(0)
-LABELS = np.repeat([0, 1, 2], [200, 60, 40])
-LOGITS = 2 * np.eye(K)[LABELS] + DRAW.normal(size=(300, K)) + np.log([1000, 200, 40])
-FEATURES = np.maximum(DRAW.normal(size=(300, 6)) + 0.5, 0)  # as a ReLU gives them
-OFFSETS = np.array([0.0, 1.5, 3.0])
-
-
-class Fixed(Rule):
-    """Adds the same numbers whatever the samples, so that each prediction is known."""
-
-    name = "offsets"
-    adds = True
-
-    def fit(self, samples, goal):
-        chosen = lh.rules.Adjustment.adding(OFFSETS)
-        return lh.rules.Fits([chosen] * len(samples.folds), chosen)
 
 
 def test_evidence_is_that_of_the_scores_that_come_out():
-    tuned = lh.tune(LOGITS, LABELS, rule=Fixed(), features=FEATURES)
+    tuned = lh.tune(LOGITS, LABELS, rule=FixedOffsets(), features=FEATURES)
     _, reach = constant_direction(FEATURES)
     arrived = (LOGITS + np.outer(reach, OFFSETS)).argmax(axis=1)
     right = [int(((arrived == k) & (k == LABELS)).sum()) for k in range(K)]
     assert tuned.evidence.after.right.tolist() == right
     assert tuned.evidence.after.predicted.tolist() == np.bincount(arrived, minlength=K).tolist()
-    exact = lh.tune(LOGITS, LABELS, rule=Fixed())
+    exact = lh.tune(LOGITS, LABELS, rule=FixedOffsets())
     assert exact.evidence.after.right.tolist() != right
     assert np.array_equal(tuned.adjustment.offset, exact.adjustment.offset)
     assert tuned.reach == pytest.approx((reach.mean(), reach.std()))
@@ -44,7 +29,7 @@ def test_evidence_is_that_of_the_scores_that_come_out():
 
 
 def test_feature_that_is_always_one_changes_nothing():
-    constant = np.column_stack([np.ones(300), DRAW.normal(size=300)])
+    constant = np.column_stack([np.ones(300), np.random.default_rng(1).normal(size=300)])
     with_bias = lh.tune(LOGITS, LABELS)
     without = lh.tune(LOGITS, LABELS, features=constant)
     assert without.gain == pytest.approx(with_bias.gain, abs=1e-12)
@@ -54,13 +39,13 @@ def test_feature_that_is_always_one_changes_nothing():
 
 def test_floors_are_those_of_the_scores_that_come_out():
     goal = lh.Goal(floors={2: 0.5})
-    tuned = lh.tune(LOGITS, LABELS, rule=Fixed(), metric=goal, features=FEATURES)
-    exact = lh.tune(LOGITS, LABELS, rule=Fixed(), metric=goal)
+    tuned = lh.tune(LOGITS, LABELS, rule=FixedOffsets(), metric=goal, features=FEATURES)
+    exact = lh.tune(LOGITS, LABELS, rule=FixedOffsets(), metric=goal)
     assert tuned.floors[0].probability != exact.floors[0].probability
 
 
 def test_temperature_is_that_of_the_scores_that_come_out():
-    tuned = lh.tune(LOGITS, LABELS, rule=Fixed(), features=FEATURES)
+    tuned = lh.tune(LOGITS, LABELS, rule=FixedOffsets(), features=FEATURES)
     _, reach = constant_direction(FEATURES)
     arrived = LOGITS + np.outer(reach, OFFSETS)
     # Samples weigh as if all classes were equally frequent, as for the default metric.
@@ -72,7 +57,7 @@ def test_temperature_is_that_of_the_scores_that_come_out():
         top = scaled[np.arange(300), LABELS]
         losses.append((weights * (np.log(np.exp(scaled).sum(axis=1)) - top)).sum())
     assert tuned.temperature == pytest.approx(temperatures[np.argmin(losses)], abs=2e-3)
-    exact = lh.tune(LOGITS, LABELS, rule=Fixed())
+    exact = lh.tune(LOGITS, LABELS, rule=FixedOffsets())
     assert abs(tuned.temperature - exact.temperature) > 0.01
 
 

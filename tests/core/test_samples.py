@@ -298,8 +298,8 @@ def test_tokens_and_pixels_are_chosen_with_as_flattened_by_hand(form, kind):
     (logits, labels), turned = FORMS[form]
     pairs = [(logits[at], label) for at, label in np.ndenumerate(labels) if label != -100]
     flat, kept = (np.array(part) for part in zip(*pairs, strict=True))
-    given = kind(np.ascontiguousarray(turned(logits))), kind(labels)
-    tuned = lh.tune(*given, COUNTS)
+    samples = kind(np.ascontiguousarray(turned(logits))), kind(labels)
+    tuned = lh.tune(*samples, COUNTS)
     assert tuned.to_dict() == lh.tune(kind(flat), kept, COUNTS).to_dict()
     assert tuned.n == len(kept)
 

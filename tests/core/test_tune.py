@@ -192,8 +192,8 @@ def test_with_20_samples_it_is_better_than_nothing_and_about_as_good_as_the_shif
 def test_three_samples_are_enough_to_choose_and_nothing_is_certain(rule, metric):
     logits = np.array([[3.0, 1.0], [2.0, 1.5], [2.0, 1.9]])
     options = {"metric": metric}
-    given = lh.rules.Tau(norms=[2.0, 1.0]) if rule == "tau" else rule
-    tuned = lh.tune(logits, [0, 0, 1], [90, 10], rule=given, **options)
+    with_norms = lh.rules.Tau(norms=[2.0, 1.0]) if rule == "tau" else rule
+    tuned = lh.tune(logits, [0, 0, 1], [90, 10], rule=with_norms, **options)
     assert tuned.verdict != "better"
     assert np.isfinite(tuned.adjustment.offset).all()
     assert np.isfinite(tuned.adjustment.scale).all()
@@ -207,9 +207,9 @@ def test_the_order_of_the_classes_does_not_matter(rule):
     logits, labels = calibrated(7, 400)
     logits = logits + 8
     order = np.array([2, 0, 3, 1])
-    given = lh.rules.Tau(norms=np.array(NORMS)[order]) if rule == "tau" else rule
+    with_norms = lh.rules.Tau(norms=np.array(NORMS)[order]) if rule == "tau" else rule
     plain = lh.tune(logits, labels, COUNTS, rule=rule_of(rule))
-    other = lh.tune(logits[:, order], np.argsort(order)[labels], COUNTS[order], rule=given)
+    other = lh.tune(logits[:, order], np.argsort(order)[labels], COUNTS[order], rule=with_norms)
     # Folds are dealt class by class, so samples of other classes meet in them; the fit on all is the same.
     np.testing.assert_allclose(other.adjustment.offset, plain.adjustment.offset[order], atol=1e-4)
     np.testing.assert_allclose(other.adjustment.scale, plain.adjustment.scale[order], rtol=1e-4)
@@ -225,11 +225,11 @@ def test_the_order_of_the_samples_does_not_matter_for_the_fit_on_all():
 @pytest.mark.parametrize("rule", RULES)
 def test_the_same_seed_gives_the_same_and_a_generator_serves_too(rule):
     logits, labels = calibrated(9, 300)
-    one, two, three = (
+    by_seed, two, three = (
         lh.tune(logits + 8, labels, COUNTS, rule=rule_of(rule), rng=rng)
         for rng in (3, 3, np.random.default_rng(3))
     )
-    assert one.to_dict() == two.to_dict() == three.to_dict()
+    assert by_seed.to_dict() == two.to_dict() == three.to_dict()
 
 
 @pytest.mark.parametrize("mask", [-1e9, np.finfo(np.float64).min, -np.inf])
@@ -249,13 +249,13 @@ def test_minus_infinity_is_chosen_with_as_a_very_low_score_is(rule, metric):
     logits, labels = calibrated(11, 800)
     masked = np.random.default_rng(0).random((800, 4)) < [0.0, 0.1, 0.1, 0.1]
     low, least = (np.where(masked, mask, logits + 8) for mask in (-1e9, -np.inf))
-    wanted, found = (
+    wanted, infinite = (
         lh.tune(scores, labels, COUNTS, rule=rule_of(rule), metric=metric)
         for scores in (low, least)
     )
-    np.testing.assert_allclose(found.adjustment.offset, wanted.adjustment.offset, atol=1e-4)
-    np.testing.assert_allclose(found.adjustment.scale, wanted.adjustment.scale, rtol=1e-4)
-    assert found.gain == pytest.approx(wanted.gain)
+    np.testing.assert_allclose(infinite.adjustment.offset, wanted.adjustment.offset, atol=1e-4)
+    np.testing.assert_allclose(infinite.adjustment.scale, wanted.adjustment.scale, rtol=1e-4)
+    assert infinite.gain == pytest.approx(wanted.gain)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -285,14 +285,14 @@ def test_tables_of_pandas_are_chosen_with_as_arrays_are():
 
 def test_nothing_of_the_user_is_changed():
     logits, labels = calibrated(14, 300)
-    given = [logits, labels, COUNTS.copy(), TARGET.copy(), torch.tensor(logits)]
-    kept = [part.clone() if isinstance(part, torch.Tensor) else part.copy() for part in given]
+    inputs = [logits, labels, COUNTS.copy(), TARGET.copy(), torch.tensor(logits)]
+    kept = [part.clone() if isinstance(part, torch.Tensor) else part.copy() for part in inputs]
     for rule in ("offsets", "shift", "vector", "scales", "rescale"):
-        lh.tune(logits, labels, given[2], target=given[3], rule=rule, training=given[4] + 1)
-        lh.tune(given[4], labels, given[2], rule=rule)
-    lh.tune_unlabelled(given[4], given[3], counts=given[2])
-    lh.gamma_path(given[4], labels, given[2]).best()
-    for part, before in zip(given, kept, strict=True):
+        lh.tune(logits, labels, inputs[2], target=inputs[3], rule=rule, training=inputs[4] + 1)
+        lh.tune(inputs[4], labels, inputs[2], rule=rule)
+    lh.tune_unlabelled(inputs[4], inputs[3], counts=inputs[2])
+    lh.gamma_path(inputs[4], labels, inputs[2]).best()
+    for part, before in zip(inputs, kept, strict=True):
         assert (part == before).all()
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import levelhead as lh
 from levelhead.core.metrics import METRICS
 from levelhead.core.rules import RULES
+from levelhead.support.logits import log_softmax
 
 from .made import COUNTS, calibrated
 
@@ -75,13 +76,13 @@ def test_single_rows_and_more_axes_are_applied_as_rows_are(tuned):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_tensors_stay_tensors_and_have_the_scores_of_arrays(tuned, dtype):
-    given = torch.tensor(LOGITS, dtype=dtype)
-    adjusted = tuned.apply(given)
+    tensor = torch.tensor(LOGITS, dtype=dtype)
+    adjusted = tuned.apply(tensor)
     assert isinstance(adjusted, torch.Tensor)
     assert adjusted.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    np.testing.assert_allclose(adjusted, tuned.apply(given.double().numpy()), rtol=1e-5, atol=1e-5)
-    assert tuned.apply(given[3]).shape == (4,)
-    assert tuned.apply(given.reshape(4, 100, 4)).shape == (4, 100, 4)
+    np.testing.assert_allclose(adjusted, tuned.apply(tensor.double().numpy()), rtol=1e-5, atol=1e-5)
+    assert tuned.apply(tensor[3]).shape == (4,)
+    assert tuned.apply(tensor.reshape(4, 100, 4)).shape == (4, 100, 4)
 
 
 def test_an_adjusted_head_has_the_scores_of_adjusted_logits(tuned):
@@ -114,14 +115,14 @@ def test_gains_are_those_of_predictions_that_were_not_fitted_on(tuned):
 def test_probabilities_are_adjusted_by_their_logarithms(rule, tensor):
     probabilities = softmax(LOGITS)
     tuned = lh.tune(probabilities, LABELS, COUNTS, rule=rule, kind="probabilities")
-    given = torch.tensor(probabilities) if tensor else probabilities
+    scores = torch.tensor(probabilities) if tensor else probabilities
     by_hand = np.log(probabilities) + tuned.adjustment.offset
-    np.testing.assert_allclose(tuned.apply(given), by_hand, rtol=1e-6)
-    np.testing.assert_allclose(tuned.apply(given[5]), by_hand[5], rtol=1e-6)
+    np.testing.assert_allclose(tuned.apply(scores), by_hand, rtol=1e-6)
+    np.testing.assert_allclose(tuned.apply(scores[5]), by_hand[5], rtol=1e-6)
     with pytest.raises(lh.LevelheadError, match="scores: expected probabilities, from 0 to 1"):
-        tuned.apply(given * 9)
+        tuned.apply(scores * 9)
     with pytest.raises(lh.LevelheadError, match="scores: expected probabilities, from 0 to 1"):
-        tuned.apply(given - 0.5)
+        tuned.apply(scores - 0.5)
 
 
 def test_a_probability_of_0_stays_the_lowest():
@@ -176,6 +177,19 @@ def test_scores_of_another_shape_are_refused(tuned, scores, message):
 
 
 # -- What it says --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [lambda scores: scores, log_softmax])
+def test_probabilities_are_refused_by_what_was_tuned_on_their_logits(scale):
+    tuned = lh.tune(scale(LOGITS), LABELS, COUNTS)
+    probabilities = np.exp(log_softmax(LOGITS))
+    expected = f"scores: it was tuned on {tuned.kind}, and these are probabilities"
+    with pytest.raises(lh.LevelheadError, match=expected):
+        tuned.apply(probabilities)
+    with pytest.raises(lh.LevelheadError, match=expected):
+        tuned.apply(probabilities.astype(np.float32).reshape(-1, 10, 4))
+    # Few rows of logits may sum to 1 by accident.
+    np.testing.assert_array_equal(tuned.apply([0.25] * 4), tuned.adjustment.offset + 0.25)
 
 
 def test_one_line_says_rule_source_metric_gain_and_verdict(tuned):
@@ -254,7 +268,6 @@ def test_of_several_labels_those_that_are_never_found_are_named():
     ("metric", "n", "told"),
     [
         ("macro_f1", 299, True),
-        ("mcc", 299, True),
         ("macro_f1", 300, False),
         ("balanced_error", 100, False),
         ("error", 100, False),
@@ -264,6 +277,30 @@ def test_few_samples_for_a_metric_of_precisions_are_told(metric, n, told):
     tuned = lh.tune(LOGITS[-n:], LABELS[-n:], COUNTS, metric=metric)
     words = "up to a third of choices for"
     assert (words in tuned.summary()) == (words in str(tuned)) == told
+
+
+def test_how_many_choices_lose_is_said_of_macro_f1_alone_which_it_was_measured_for():
+    hits = lh.Metric("hits", "hit rate", METRICS["error"].loss)
+    for metric, title in (("mcc", "MCC"), ("kappa", "Cohen's kappa"), (hits, "hit rate")):
+        told = lh.tune(LOGITS[-100:], LABELS[-100:], COUNTS, metric=metric).facts()["few samples"]
+        assert told == f"100 samples are few for {title}; hold out 300 or more"
+
+
+def test_a_target_is_told_wherever_classes_weigh_by_it():
+    target = [0.1, 0.1, 0.2, 0.6]
+    tuned = lh.tune(LOGITS, LABELS, COUNTS, target=target)
+    # Accuracy is then that of the mix, not of these samples, and no error is balanced.
+    assert tuned.summary().startswith("error in the mix of the target ")
+    told = "classes weigh as the target says: class 0 10.0%, class 1 10.0%, class 2 20.0%, class 3 60.0%"
+    assert told in tuned.summary()
+    assert told in str(tuned)
+    alike = lh.tune(LOGITS, LABELS, COUNTS, target=[1, 1, 1, 1])
+    assert "balanced error" in str(alike)
+    assert "classes weigh alike, as the target says" in str(alike)
+    by_f1 = lh.tune(LOGITS, LABELS, COUNTS, target=target, metric="macro_f1")
+    assert "macro F1" in by_f1.change_text()
+    assert told in str(by_f1)
+    assert "target says" not in str(lh.tune(LOGITS, LABELS, COUNTS))
 
 
 def test_a_third_of_the_choices_for_macro_f1_on_few_samples_lost_where_it_was_measured():

@@ -283,7 +283,7 @@ def test_any_entry_of_any_other_value_is_refused_in_one_line_or_can_be_shown(for
     labels = np.arange(60) % 3
     logits = np.random.default_rng(0).normal(size=(60, 3)) + 2 * np.eye(3)[labels]
     tuned = {
-        "floors": lambda: lh.tune(logits, labels, metric=lh.Goal(floors=0.2), names="abc"),
+        "floors": lambda: lh.tune(logits, labels, metric=lh.Goal(floors=0.2), names=[*"abc"]),
         "estimate": lambda: lh.tune(logits, labels, target="estimate", unlabelled=logits),
         "several labels": lambda: lh.tune_labels(logits, np.eye(3, dtype=int)[labels]),
         "costs": lambda: lh.tune(logits, labels, metric=lh.Goal(cost=1 - np.eye(3))),

@@ -34,8 +34,8 @@ def test_the_offsets_are_those_that_scipy_finds():
         return shares_of(logits + [0, *free])[1:] - TARGET[1:]
 
     by_scipy = root(apart, np.zeros(3), tol=1e-10).x
-    found = lh.tune_unlabelled(logits, TARGET).adjustment.offset
-    np.testing.assert_allclose(found, [0, *by_scipy], atol=0.02)
+    offsets = lh.tune_unlabelled(logits, TARGET).adjustment.offset
+    np.testing.assert_allclose(offsets, [0, *by_scipy], atol=0.02)
 
 
 def test_a_known_mix_is_reached_as_well_as_by_hand():
@@ -63,8 +63,8 @@ def test_few_samples_fall_back_on_the_counts():
         far.append([np.abs(few - shift).max(), np.abs(free - shift).max()])
     held, alone = np.mean(far, axis=0)
     assert held < 0.6 * alone
-    one = lh.tune_unlabelled(calibrated(0, 8)[0][:1], counts=COUNTS).adjustment.offset
-    np.testing.assert_allclose(one, shift, atol=0.4)
+    by_one_sample = lh.tune_unlabelled(calibrated(0, 8)[0][:1], counts=COUNTS).adjustment.offset
+    np.testing.assert_allclose(by_one_sample, shift, atol=0.4)
 
 
 @pytest.mark.parametrize("rule", ["shift", "rescale", "tau"])
@@ -72,8 +72,8 @@ def test_a_strength_brings_the_predicted_shares_nearest_to_the_target(rule):
     logits, _ = calibrated(3, 400, shares=np.full(4, 0.25))
     logits = logits + 8
     norms = np.array([4.0, 3.0, 2.0, 1.0])
-    given = lh.rules.Tau(norms=norms) if rule == "tau" else rule
-    tuned = lh.tune_unlabelled(logits, TARGET, counts=COUNTS, rule=given)
+    with_norms = lh.rules.Tau(norms=norms) if rule == "tau" else rule
+    tuned = lh.tune_unlabelled(logits, TARGET, counts=COUNTS, rule=with_norms)
 
     def apart(strength):
         ratio = COUNTS.max() / COUNTS
@@ -87,6 +87,8 @@ def test_a_strength_brings_the_predicted_shares_nearest_to_the_target(rule):
         return np.abs(shares - TARGET).sum() / 2
 
     assert tuned.strength is not None
+    if rule == "tau":  # which goes by norms alone
+        assert lh.tune_unlabelled(logits, TARGET, rule=with_norms).strength == tuned.strength
     nearest = min(map(apart, np.linspace(0, 4 if rule == "shift" else 2, 1001)))
     assert apart(tuned.strength) <= nearest + 1e-9
 
@@ -94,8 +96,8 @@ def test_a_strength_brings_the_predicted_shares_nearest_to_the_target(rule):
 def test_tensors_lists_and_half_precision_are_as_good_as_arrays():
     logits = calibrated(4, 300, shares=np.full(4, 0.25))[0].astype(np.float32)
     wanted = lh.tune_unlabelled(logits).adjustment.offset
-    for given in (torch.tensor(logits), logits.tolist(), logits.astype(np.float64)):
-        np.testing.assert_allclose(lh.tune_unlabelled(given).adjustment.offset, wanted, atol=1e-5)
+    for form in (torch.tensor(logits), logits.tolist(), logits.astype(np.float64)):
+        np.testing.assert_allclose(lh.tune_unlabelled(form).adjustment.offset, wanted, atol=1e-5)
     half = lh.tune_unlabelled(torch.tensor(logits).half()).adjustment.offset
     np.testing.assert_allclose(half, wanted, atol=0.01)
 
@@ -113,9 +115,9 @@ def test_what_is_added_to_all_scores_of_a_sample_changes_nothing():
 def test_probabilities_have_the_offsets_of_their_logits(kind):
     logits = calibrated(6, 300, shares=np.full(4, 0.25))[0]
     probabilities = softmax(logits, axis=1)
-    given = probabilities if kind == "probabilities" else np.log(probabilities)
+    scores = probabilities if kind == "probabilities" else np.log(probabilities)
     tuned = lh.tune_unlabelled(
-        given, TARGET, kind="probabilities" if kind == "probabilities" else "logits"
+        scores, TARGET, kind="probabilities" if kind == "probabilities" else "logits"
     )
     assert tuned.kind == kind
     wanted = lh.tune_unlabelled(logits, TARGET).adjustment.offset

@@ -13,7 +13,7 @@ from levelhead.core.samples import FOLDS, deal
 from levelhead.labels.check import check_label_table
 from levelhead.labels.cuts import Cuts
 from levelhead.labels.judge import judge_labels
-from levelhead.support.warnings import quiet
+from levelhead.support.warnings import MissingClassWarning, quiet
 
 from .test_cuts import COST, by_hand, thresholds
 
@@ -53,10 +53,14 @@ def test_each_label_is_as_good_as_its_best_threshold(metric, ties, floors):
     for k in range(3):
         costs = COST if cost is None else cost[k]
         tried = [(logits[:, k] > t).astype(int) for t in thresholds(logits[:, k])]
-        allowed = [one for one in tried if one[labels[:, k] == 1].mean() >= least[k] - 1e-12]
-        best = min(by_hand(metric, labels[:, k], one, costs) for one in allowed)
-        found = by_hand(metric, labels[:, k], predicted[:, k], costs)
-        assert found == pytest.approx(best, abs=1e-9)
+        allowed = [
+            decisions
+            for decisions in tried
+            if decisions[labels[:, k] == 1].mean() >= least[k] - 1e-12
+        ]
+        best = min(by_hand(metric, labels[:, k], decisions, costs) for decisions in allowed)
+        loss = by_hand(metric, labels[:, k], predicted[:, k], costs)
+        assert loss == pytest.approx(best, abs=1e-9)
         assert predicted[labels[:, k] == 1, k].mean() >= least[k] - 1e-12
 
 
@@ -80,17 +84,17 @@ def test_the_gain_is_of_decisions_made_without_the_sample(metric):
     decided = decided_without_the_fold(logits, labels, metric, 5)
     plain = (logits > 0).astype(int)
     losses = [
-        np.mean([by_hand(metric, labels[:, k], made[:, k]) for k in range(3)])
-        for made in (plain, decided)
+        np.mean([by_hand(metric, labels[:, k], decisions[:, k]) for k in range(3)])
+        for decisions in (plain, decided)
     ]
     assert tuned.gain == pytest.approx(losses[0] - losses[1])
     evidence = tuned.evidence
     assert evidence.value_before == pytest.approx(METRICS[metric].shown(losses[0]))
     assert evidence.value == pytest.approx(METRICS[metric].shown(losses[1]))
     assert evidence.changed == (plain != decided).sum()
-    for tables, made in ((evidence.before, plain), (evidence.after, decided)):
-        wanted = sk.multilabel_confusion_matrix(labels, made)
-        np.testing.assert_array_equal(tables.right, [np.diag(one) for one in wanted])
+    for tables, decisions in ((evidence.before, plain), (evidence.after, decided)):
+        wanted = sk.multilabel_confusion_matrix(labels, decisions)
+        np.testing.assert_array_equal(tables.right, [np.diag(matrix) for matrix in wanted])
         np.testing.assert_array_equal(tables.predicted, wanted.sum(axis=1))
         np.testing.assert_array_equal(tables.sizes, wanted.sum(axis=2))
     before, after = tuned.tables
@@ -113,9 +117,9 @@ def test_the_mean_f1_is_that_of_scikit_learn():
 def test_the_standard_error_is_that_of_a_bootstrap_of_samples_with_all_their_labels(metric):
     """Twelve labels that are nearly the same one: taken for independent, it would be far too small."""
     rng = np.random.default_rng(0)
-    one = samples(600, (0.3,), seed=1, ties=False)
-    labels = np.repeat(one[1], 12, axis=1)
-    logits = np.repeat(one[0], 12, axis=1) + 0.05 * rng.normal(size=labels.shape)
+    one_label = samples(600, (0.3,), seed=1, ties=False)
+    labels = np.repeat(one_label[1], 12, axis=1)
+    logits = np.repeat(one_label[0], 12, axis=1) + 0.05 * rng.normal(size=labels.shape)
     tuned = tune(logits, labels, metric=metric)
     plain = (logits > 0).astype(int)
     decided = decided_without_the_fold(logits, labels, metric, 0)
@@ -123,8 +127,8 @@ def test_the_standard_error_is_that_of_a_bootstrap_of_samples_with_all_their_lab
     for _ in range(300):
         rows = rng.integers(600, size=600)
         losses = [
-            np.mean([by_hand(metric, labels[rows, k], made[rows, k]) for k in range(12)])
-            for made in (plain, decided)
+            np.mean([by_hand(metric, labels[rows, k], decisions[rows, k]) for k in range(12)])
+            for decisions in (plain, decided)
         ]
         gains.append(losses[0] - losses[1])
     assert tuned.evidence.standard_error == pytest.approx(np.std(gains), rel=0.2)
@@ -183,6 +187,19 @@ def test_floors_that_the_model_does_not_meet_are_worth_moving_for():
     assert "class 2: recall of at least 90.0% with" in str(tuned)
 
 
+def test_a_floor_that_a_label_left_alone_misses_is_not_listed_as_kept():
+    rng = np.random.default_rng(0)
+    labels = rng.random((300, 2)) < [1.0, 0.3]  # every sample has the first, so it is left alone
+    logits = 3 * (labels - 0.5) + rng.normal(size=(300, 2)) - 1
+    with pytest.warns(MissingClassWarning, match="left alone"):
+        tuned = lh.tune_labels(logits, labels, floors={0: 0.9, 1: 0.8})
+    recall = (logits[:, 0] > 0).mean()
+    assert recall < 0.8
+    assert tuned.floors[0].probability < 0.01
+    assert "class 0: recall of at least 90.0% is unlikely (0%)" in str(tuned)
+    assert "class 1: recall of at least 80.0% with" in str(tuned)
+
+
 def test_a_label_with_two_positives_has_a_gain_in_doubt():
     moved = 0
     for seed in range(20):
@@ -231,8 +248,8 @@ def test_other_samples_are_judged_by_the_choice_as_it_is(metric):
     tuned = tune(logits, labels, metric=metric, level=0.8)
     judged = judge_labels(tuned, new_logits, check_label_table(new_labels))
     losses = [
-        np.mean([by_hand(metric, new_labels[:, k], made[:, k]) for k in range(3)])
-        for made in ((new_logits > 0).astype(int), (tuned.apply(new_logits) > 0).astype(int))
+        np.mean([by_hand(metric, new_labels[:, k], decisions[:, k]) for k in range(3)])
+        for decisions in ((new_logits > 0).astype(int), (tuned.apply(new_logits) > 0).astype(int))
     ]
     assert judged.gain == pytest.approx(losses[0] - losses[1])
     assert judged.evidence is not None
@@ -250,8 +267,8 @@ def test_the_default_metric_is_macro_f1_which_keeps_the_precision():
     by_f1 = tune(logits, labels)
     balanced = tune(logits, labels, metric="balanced_error")
     precision = [
-        sk.precision_score(labels, one.apply(logits) > 0, average="macro")
-        for one in (by_f1, balanced)
+        sk.precision_score(labels, tuned.apply(logits) > 0, average="macro")
+        for tuned in (by_f1, balanced)
     ]
     assert precision[0] > 2 * precision[1]
 
@@ -269,12 +286,12 @@ def test_probabilities_are_the_same_as_their_logits():
     logits, labels = samples(100, ties=False)
     probabilities = 1 / (1 + np.exp(-logits))
     expected = tune(logits, labels)
-    found = tune(probabilities, labels, kind="probabilities")
-    np.testing.assert_allclose(found.adjustment.offset, expected.adjustment.offset)
-    np.testing.assert_allclose(found.apply(probabilities), expected.apply(logits), atol=1e-9)
-    np.testing.assert_allclose(found.apply(probabilities[3]), found.apply(probabilities)[3])
+    tuned = tune(probabilities, labels, kind="probabilities")
+    np.testing.assert_allclose(tuned.adjustment.offset, expected.adjustment.offset)
+    np.testing.assert_allclose(tuned.apply(probabilities), expected.apply(logits), atol=1e-9)
+    np.testing.assert_allclose(tuned.apply(probabilities[3]), tuned.apply(probabilities)[3])
     with pytest.raises(lh.LevelheadError, match="expected probabilities, from 0 to 1"):
-        found.apply(logits)
+        tuned.apply(logits)
 
 
 def test_probabilities_of_0_and_1_are_decided_as_they_were_when_it_was_tuned():
@@ -336,10 +353,10 @@ def test_rows_of_the_training_data_are_named(kind):
 
 def test_the_seed_deals_the_folds_and_not_the_choice():
     logits, labels = samples(100, ties=False)
-    one, same, other = (tune(logits, labels, rng=seed) for seed in (3, 3, 4))
-    assert one.gain == same.gain
-    assert one.gain != other.gain
-    np.testing.assert_array_equal(one.adjustment.offset, other.adjustment.offset)
+    first, same, other = (tune(logits, labels, rng=seed) for seed in (3, 3, 4))
+    assert first.gain == same.gain
+    assert first.gain != other.gain
+    np.testing.assert_array_equal(first.adjustment.offset, other.adjustment.offset)
 
 
 LOGITS, LABELS = samples()
@@ -381,7 +398,8 @@ MISTAKES = {
     ),
     "a word": ({"floors": "high"}, "floors: expected a recall"),
     "an unknown metric": ({"metric": "f1"}, "metric: expected error, balanced_error, macro_f1"),
-    "two names": ({"names": ["a", "b"]}, "names: expected 3, one per label, got 2"),
+    "two names": ({"names": ["a", "b"]}, "names: expected 3 class names, got 2"),
+    "a goal": ({"metric": lh.Goal(floors=0.5)}, "metric: expected a metric, got a Goal"),
     "negative counts": (
         {"counts": [3, 2, -1]},
         "counts: expected 0 or more samples of class 2, got -1",
@@ -401,9 +419,9 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_bad_input_is_one_line(name):
     changes, message = MISTAKES[name]
-    given = {"logits": LOGITS, "labels": LABELS, "counts": None} | changes
+    arguments = {"logits": LOGITS, "labels": LABELS, "counts": None} | changes
     with pytest.raises(lh.LevelheadError, match=message) as error, quiet():
-        lh.tune_labels(**given)
+        lh.tune_labels(**arguments)
     assert "\n" not in str(error.value)
 
 

@@ -146,11 +146,12 @@ def test_torch_finds_the_same_changes_to_the_last_bits(rule, classes, dtype):
     direction = find_path_rule(rule).direction(2.0 ** rng.integers(0, 8, classes))
     host = walk.compute_envelope(logits, direction, RANGE)
     device = walk_on_device(torch.from_numpy(logits), direction, RANGE)
-    orders = [np.lexsort((one.gamma, one.sample)) for one in (host, device)]
+    orders = [np.lexsort((changes.gamma, changes.sample)) for changes in (host, device)]
     assert np.array_equal(host.start, device.start)
     for name in ("sample", "gamma", "new_class", "old_class"):
         ours, theirs = (
-            getattr(one, name)[order] for one, order in zip((host, device), orders, strict=True)
+            getattr(changes, name)[order]
+            for changes, order in zip((host, device), orders, strict=True)
         )
         np.testing.assert_allclose(theirs, ours, rtol=2e-15, atol=1e-300)
     for gamma in NICE:
@@ -162,9 +163,9 @@ def test_half_precision_tensors_are_taken_as_they_are():
     logits = torch.from_numpy(rng.normal(size=(50, 40))).bfloat16()
     labels, counts = torch.from_numpy(rng.integers(0, 40, 50)), rng.integers(1, 100, 40)
     want = gamma_path(logits.float().numpy(), labels.numpy(), counts)
-    found = gamma_path(logits, labels, counts)
-    assert np.array_equal(found.changes.gamma, want.changes.gamma)
-    assert np.array_equal(found.changes.new_class, want.changes.new_class)
+    path = gamma_path(logits, labels, counts)
+    assert np.array_equal(path.changes.gamma, want.changes.gamma)
+    assert np.array_equal(path.changes.new_class, want.changes.new_class)
 
 
 def test_logits_are_left_as_they_are():

@@ -48,8 +48,8 @@ def test_the_changes_are_those_of_the_host(classes, rule, range, which, device_i
     host = compute_envelope(logits, direction, range)
     device = find_changes(torch.from_numpy(logits), direction, range)
     assert len(host.gamma) > 0 or classes == 2 or which == "huge"
-    for found, wanted in zip(in_order(device), in_order(host), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=4e-15, atol=0)
+    for on_device, wanted in zip(in_order(device), in_order(host), strict=True):
+        np.testing.assert_allclose(on_device, wanted, rtol=4e-15, atol=0)
 
 
 def test_chunks_and_narrow_numbers_change_nothing():
@@ -66,8 +66,8 @@ def test_chunks_and_narrow_numbers_change_nothing():
         progress=lambda done, of: told.append((done, of)),
     )
     host = compute_envelope(logits.float().numpy(), direction, (0.0, 2.0))
-    for found, wanted in zip(in_order(device), in_order(host), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for on_device, wanted in zip(in_order(device), in_order(host), strict=True):
+        np.testing.assert_array_equal(on_device, wanted)
     assert told[0] == (32, 300)
     assert told[-1] == (300, 300)
 

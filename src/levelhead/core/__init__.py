@@ -26,6 +26,6 @@ From end to end:
     tune, tuned, tuned_json, tuned_checks: from scores to a `Tuned`, its file, and whether it fits a model
     compare: every rule side by side
     chunks: more than memory holds
-    unlabelled, priors, label_shift, resample: without labels; how often classes occur, and how sure that is
+    unlabelled, match, priors, label_shift, resample: without labels; how often classes occur, and how sure that is
     measure: measures of one set of predictions
 """

@@ -173,6 +173,10 @@ class Adjustment:
 
         Raises:
             LevelheadError: numbers that are not finite, before or after; a scale of 0.
+
+        >>> from levelhead import Head
+        >>> Adjustment.adding([0.0, 1.5]).head(Head(np.eye(2))).bias
+        array([0. , 1.5])
         """
         # Only what changes is written: a rule that adds leaves every weight as it was, to the bit.
         by = self.for_rows(head.classes)
@@ -222,6 +226,10 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
     Raises:
         LevelheadError: a factor of 0, or a product that does not fit into the head's type, as of
             float16, whose largest number is 65504.
+
+    >>> from levelhead import Head
+    >>> scale_head(Head(np.eye(2), bias=np.ones(2)), np.array([1.0, 2.0])).bias
+    array([1., 2.])
     """
     head.checked()
     # A power of a strength far from 0 may underflow.

@@ -1,8 +1,9 @@
-"""Checks of what users give to a rule: numbers for each class, a range of strengths, a target.
+"""Checks of small arguments: numbers for each class, a range of strengths, a target, a level.
 
 Each takes a value in the forms that people have it in, returns it as floats, and raises a LevelheadError that
-names the parameter, what was expected, what came and of which class. They are called where a value enters
-(`tune`, `Goal.on`, the constructors of rules); after that it is an array, and nobody asks again.
+names the parameter, what was expected, what came and of which class; those that begin with `check_` and return
+nothing only look. They are called where a value enters (`tune`, `Goal.on`, the constructors of rules); after that
+nobody asks again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..support.arrays import Array, described, is_torch, to_numpy
+from ..support.columns import whole_number
 from ..support.errors import LevelheadError
 from .class_names import as_mapping, in_order
 
@@ -65,9 +67,9 @@ def check_vector(
         raise LevelheadError(f"expected numbers, got {described(numbers)}", parameter=parameter)
     numbers = numbers.astype(np.float64)
     if numbers.shape != (size,):
-        got = f"got shape {list(numbers.shape)}"
+        shape_text = f"got shape {list(numbers.shape)}"
         raise LevelheadError(
-            f"expected numbers [{size}], one per class, {got}", parameter=parameter
+            f"expected numbers [{size}], one per class, {shape_text}", parameter=parameter
         )
     # Class by class, so that the message can name the first.
     for k, number in enumerate(numbers.tolist()):
@@ -97,6 +99,31 @@ def finite_number(parameter: str, value: float) -> float:
     if not (isinstance(value, int | float | np.floating | np.integer) and np.isfinite(value)):
         raise LevelheadError(f"expected a finite number, got {value!r}", parameter=parameter)
     return float(value)
+
+
+def check_whole(parameter: str, value: int) -> int:
+    """Return a whole number above 0 as an int.
+
+    >>> check_whole("bins", np.int64(15))
+    15
+    """
+    number = whole_number(value)
+    if number is None or number < 1:
+        raise LevelheadError(f"expected a whole number above 0, got {value!r}", parameter=parameter)
+    return number
+
+
+def check_level(level: float) -> None:
+    """Raise LevelheadError unless an interval can have this level, above 0 and below 1."""
+    if not 0 < finite_number("level", level) < 1:
+        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
+
+
+def check_chosen_on(chosen_on: str) -> None:
+    """Raise LevelheadError unless it is text: what the samples are, for the record."""
+    if not isinstance(chosen_on, str):
+        message = f"expected text, such as 'held-out', got {chosen_on!r}"
+        raise LevelheadError(message, parameter="chosen_on")
 
 
 def target_prior(

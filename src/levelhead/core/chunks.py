@@ -22,10 +22,18 @@ import numpy as np
 
 from ..support.arrays import Array, to_numpy
 from ..support.errors import Advice, LevelheadError
-from ..support.logits import check_logits, lower_masked, numeric_logits
+from ..support.logits import check_logits, lower_masked, numeric_logits, read_as
 from ..support.types import Kind
 from .adjustment import Fits
-from .class_labels import as_positions, check_labels, flatten_positions, resolve_labels
+from .arguments import check_chosen_on, check_level
+from .class_labels import (
+    as_positions,
+    check_labels,
+    check_one_per_row,
+    flatten_positions,
+    resolve_labels,
+)
+from .class_names import check_titles
 from .counts import Counts
 from .doubts import doubts_about, issue_warnings
 from .goal import Goal
@@ -33,8 +41,8 @@ from .judge import Outcomes, judge
 from .metrics import Metric
 from .predict import predict_all
 from .rules import DEFAULT, Rule, find_rule
-from .samples import FOLDS, PART_NUMBERS, Given, Samples, part_sizes
-from .tune import check_level, make_tuned
+from .samples import FOLDS, PART_NUMBERS, Given, Samples, part_sizes, place_in_class
+from .tune import make_tuned
 from .tuned import Tuned
 
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
@@ -140,8 +148,7 @@ class Reservoir:
         wanted = part_sizes(self.sizes, self.most)
         # Sorted by class, and within a class by lot: the first ones of each stay.
         order = np.lexsort((self.lots, self.labels))
-        here = np.bincount(self.labels, minlength=len(self.sizes))
-        place = np.arange(len(order)) - np.repeat(np.cumsum(here) - here, here)
+        place = place_in_class(np.bincount(self.labels))
         kept = np.sort(order[place < wanted[self.labels[order]]])
         if len(kept) == len(self.labels):
             return self
@@ -192,18 +199,18 @@ class ChunkReader:
             LevelheadError: no pair, labels that are no classes, or numbers that are not finite.
         """
         if not isinstance(chunk, tuple | list) or len(chunk) != 2:
-            got = type(chunk).__name__
-            reason = f"expected chunks, each (logits [n, K], labels [n]), got {got}"
+            chunk_type = type(chunk).__name__
+            reason = f"expected chunks, each (logits [n, K], labels [n]), got {chunk_type}"
             advice = Advice("labels", None, "where the logits are one array")
             raise LevelheadError(reason, parameter="chunks", advice=advice)
+        if self.names is not None:
+            check_titles(chunk[0], self.names)
         logits, labels, _ = flatten_positions(*chunk)
         indices, _ = resolve_labels(logits, labels, self.counts, self.names)
         values = to_numpy(logits)
         self._logs(values)
         labels = check_labels(indices, values.shape[1])
-        if len(labels) != len(values):
-            got = f"got {len(labels)} labels and {len(values)} rows"
-            raise LevelheadError(f"expected one label per row of logits, {got}")
+        check_one_per_row(labels, len(values))
         return values, labels
 
     def _logs(self, values: np.ndarray) -> np.ndarray:
@@ -336,6 +343,7 @@ def tune_mapped(
         metric, rule, target, chosen_on, level, rng: as in `tune`.
     """
     check_level(level)
+    check_chosen_on(chosen_on)
     drawn = _draw_all(run, reader)
     is_part = drawn.sizes.sum() > len(drawn.labels)
     if is_part:
@@ -415,10 +423,7 @@ def _judge_all(
 
 def _given(drawn: Reservoir, reader: ChunkReader) -> Given:
     """Return the part that a rule is fitted on, as `tune` is given it."""
-    read_as: Kind = "logits"
-    if reader.kind == "probabilities":
-        read_as = "probabilities"
-    check_logits(drawn.scores[:1000], kind=read_as)
+    check_logits(drawn.scores[:1000], kind=read_as(reader.kind))
     counts = reader.counts
     if counts is None:
         counts = np.maximum(drawn.sizes, 1)  # those of all samples, not of the part

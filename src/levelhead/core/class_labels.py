@@ -19,8 +19,11 @@ import numpy as np
 from ..support.arrays import Array, as_array, described, is_torch, to_numpy
 from ..support.columns import whole_number
 from ..support.errors import Advice, LevelheadError
-from .class_names import are_numbers, as_mapping, check_names, first_repeated, listed
+from .class_names import are_numbers, as_mapping, as_names, check_names, first_repeated, listed
 
+# What whoever gives a table of labels may have wanted; the command line has the task as an option.
+SEVERAL_LABELS = "several labels per sample are for lh.tune_labels, or the task multilabel"
+MOST_CLASSES = 100_000_000  # where nobody says how many: a number for each of them takes 800 MB
 IGNORED = -100  # the label that torch's and Hugging Face's losses leave out
 
 
@@ -38,7 +41,7 @@ def check_labels(labels: Array, classes: int | None = None) -> np.ndarray:
 
     Args:
         labels: [N], integers, or floats without a fraction.
-        classes: K; any label from 0 on is one if None.
+        classes: K; any label from 0 on is one if None, below `MOST_CLASSES`.
 
     Raises:
         LevelheadError: the first label that is no class, with its position; or another shape. Usual
@@ -51,23 +54,40 @@ def check_labels(labels: Array, classes: int | None = None) -> np.ndarray:
     labels = to_numpy(labels)
     if labels.ndim != 1:
         instead = "of one-hot labels give labels.argmax(axis=1)"
-        instead += "; several labels per sample are for lh.tune_labels"
+        instead += f"; {SEVERAL_LABELS}"
         if labels.ndim == 2 and 1 in labels.shape:
             instead = "give labels.ravel()"
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}; {instead}")
     whole = labels.dtype.kind in "iub"
     if labels.dtype.kind == "f":
+        labels = labels.astype(np.float64)
         whole = bool(np.isfinite(labels).all() and (labels == np.floor(labels)).all())
     if not whole:
         raise LevelheadError(f"expected integer labels, got {described(labels)}")
-    # Each is one of the classes.
-    labels = labels.astype(np.int64)
-    wrong = labels < 0
+    # Each is one of the classes: seen before they become int64, which does not hold every number.
+    most = MOST_CLASSES
     if classes is not None:
-        wrong |= labels >= classes
+        most = classes
+    wrong = (labels < 0) | (labels >= most)
     if wrong.any():
         raise _label_error(labels, int(np.argmax(wrong)), classes)
-    return labels
+    return labels.astype(np.int64)
+
+
+def check_one_per_row(labels: np.ndarray, rows: int) -> None:
+    """Raise LevelheadError unless there is a label for each row of the logits, and none more.
+
+    Args:
+        labels: [N], checked.
+        rows: of the logits.
+
+    >>> check_one_per_row(np.array([0, 1]), 3)
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: expected one label per row of logits, got 2 labels and 3 rows
+    """
+    if len(labels) != rows:
+        lengths_text = f"got {len(labels)} labels and {rows} rows"
+        raise LevelheadError(f"expected one label per row of logits, {lengths_text}")
 
 
 def _label_error(labels: np.ndarray, at: int, classes: int | None) -> LevelheadError:
@@ -81,13 +101,15 @@ def _label_error(labels: np.ndarray, at: int, classes: int | None) -> LevelheadE
     last = ""
     if classes is not None:
         last = f" to {classes - 1}"
+    elif labels[at] > 0:
+        last = f" to {MOST_CLASSES - 1}"
     advice = ""
     if labels[at] == IGNORED:
         advice = "; leave those samples out (torch's ignore_index)"
     if labels.min() == 1 and labels.max() == classes:
         advice = "; they seem to count from 1: subtract 1"
     return LevelheadError(
-        f"expected labels from 0{last}, got {labels[at]} at position {at}{advice}"
+        f"expected labels from 0{last}, got {int(labels[at])} at position {at}{advice}"
     )
 
 
@@ -206,6 +228,7 @@ def resolve_labels(
     if isinstance(labels, Positions):
         return labels, names
     if names is not None:
+        names = as_names(names)
         return find_labels(labels, names), names
     if not are_names(labels):
         numbers = _whole_numbers(to_numpy(labels))
@@ -368,5 +391,4 @@ def refuse_label_table(labels: Array) -> None:
     if one_hot:
         aside = "; if they are one-hot, pass labels.argmax(axis=1)"
     expected = f"expected one class per sample, [N], got a table {list(table.shape)}{aside}"
-    several = "several labels per sample are for lh.tune_labels, or the task multilabel"
-    raise LevelheadError(f"{expected}; {several}", parameter="labels")
+    raise LevelheadError(f"{expected}; {SEVERAL_LABELS}", parameter="labels")

@@ -6,7 +6,7 @@ names of the classes are given and all of them are numbers, it is a name everywh
 Whatever users give for each class goes one road: `as_mapping` sees whether it says which class is meant,
 `find_classes` finds the positions, and `in_order` puts the values there. `title` and `listed` are how messages
 name classes, `names_of_columns` and `names_in_config` find names where nobody gave them: in the titles of a data
-frame, and in the config of a transformers model.
+frame, and in the config of a transformers model. `check_titles` sees that titles do not contradict names.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ def as_mapping(values: object, most: int | None = None) -> Mapping[object, float
     """
     if isinstance(values, Mapping):
         return values
-    # A list has an `index`, too, but as a method.
-    index = getattr(values, "index", None)
-    if index is None or callable(index) or getattr(values, "ndim", None) != 1:
+    if not is_series(values):
         return None
     series_values = values.tolist()  # type: ignore[attr-defined]
     if most is not None and len(series_values) > most:
         return None
-    return without_repeats(zip(index, series_values, strict=True))
+    return without_repeats(zip(values.index, series_values, strict=True))  # type: ignore[attr-defined]
+
+
+def is_series(values: object) -> bool:
+    """Return whether values are a pandas Series, whose index may say which class each belongs to."""
+    # A list has an `index`, too, but as a method.
+    index = getattr(values, "index", None)
+    return index is not None and not callable(index) and getattr(values, "ndim", None) == 1
 
 
 def in_order(
@@ -179,8 +184,8 @@ class _ClassFinder(NamedTuple):
         if name in self.called:
             return self.called[name]
         if self.names:
-            known = listed(self.names)
-            raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {known}")
+            classes_text = listed(self.names)
+            raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {classes_text}")
         unknown = f"got the class name {str(key)!r}, but class names are not known here"
         advice = Advice("names", None, "to say which class is which")
         reason = f"{unknown}, so {self.what}s must be in class order"
@@ -244,53 +249,64 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(visible(str(name)) for name in names[:most]) + more
 
 
-def proportional(
-    counts: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray
-) -> bool:
-    """Return whether two sets of counts [K] have the same proportions.
+def as_names(names: Iterable[object], classes: int | None = None) -> list[str]:
+    """Return class names as a list of texts, after checking that there is one for each class.
 
-    >>> proportional([100, 10], [50, 5]), proportional([100, 10], [50, 6])
-    (True, False)
-    """
-    these = np.asarray(counts, np.float64)
-    those = np.asarray(others, np.float64)
-    if these.shape != those.shape:
-        return False
-    return np.allclose(these / these.max(), those / those.max(), atol=0)
-
-
-def check_names(names: Sequence[str], classes: int | None = None) -> list[str]:
-    """Return class names as a list, after checking that there is one for each class and none twice.
+    Two may be the same, as of ImageNet's classes two are called "crane"; they only cannot be looked up.
 
     Args:
         names: in class order; text and mappings are no such list, though Python could iterate over them.
         classes: K; any number if None.
+
+    Raises:
+        LevelheadError: no list, or one of another length.
+
+    >>> as_names(["cat", 7], 2)
+    ['cat', '7']
     """
+    if isinstance(names, str | Mapping) or not isinstance(names, Iterable):
+        expected = "expected a list of class names"
+        raise LevelheadError(f"{expected}, got {type(names).__name__}", parameter="names")
     words = [str(name) for name in names]
+    if classes is not None and len(words) != classes:
+        got = f"expected {classes} class names, got {len(words)}"
+        raise LevelheadError(got, parameter="names")
+    return words
+
+
+def check_names(names: Iterable[object], classes: int | None = None) -> list[str]:
+    """Return class names as `as_names` does, after checking that none is empty or there twice."""
+    words = as_names(names, classes)
     repeated = first_repeated(words)
-    if isinstance(names, str | Mapping):
-        flaw = f"expected a list of class names, got {type(names).__name__}"
-    elif classes is not None and len(words) != classes:
-        flaw = f"expected {classes} class names, one per class, got {len(words)}"
-    elif repeated is not None:
+    if repeated is not None:
         flaw = f"two classes are called {repeated!r}; expected distinct names"
-    elif "" in words:
+        raise LevelheadError(flaw, parameter="names")
+    if "" in words:
         flaw = f"class {words.index('')} has an empty name"
-    else:
-        return words
-    raise LevelheadError(flaw, parameter="names")
+        raise LevelheadError(flaw, parameter="names")
+    return words
 
 
-def names_of_columns(logits: object, counts: object) -> list[str] | None:
-    """Return the names of the classes that the titles of a data frame's columns say, or None.
+def names_of_columns(
+    logits: object, counts: object, names: Sequence[str] | None = None
+) -> Sequence[str] | None:
+    """Return the names of the classes: those given, or those that the titles of columns say, or None.
 
-    They are numbers other than 0, 1, 2, ..., in their order; or the classes of {class: n} in the
-    order of the columns, whose titles end in them, as `logit_cat`.
+    Titles say them if they are numbers other than 0, 1, 2, ..., in their order; or if they end in the
+    classes of {class: n}, as `logit_cat`, in the order of the columns.
 
     Args:
         logits: of which a data frame has titles; anything else has none.
         counts: training counts, of which {class: n} tells names.
+        names: of the classes, if they were given.
+
+    Raises:
+        LevelheadError: the names that were given are those of the columns, in another order.
     """
+    if names is not None:
+        names = as_names(names)
+        check_titles(logits, names)
+        return names
     titles = titles_of(logits)
     if not titles:
         return None
@@ -299,14 +315,42 @@ def names_of_columns(logits: object, counts: object) -> list[str] | None:
     numbers = column_numbers(titles)
     if numbers is not None and sorted(numbers) != list(range(len(numbers))):
         return [str(number) for number in sorted(numbers)]
-    # Columns titled with numbers are read in the order of these numbers.
-    titles = [titles[i] for i in number_order(titles) or range(len(titles))]
     mapping = as_mapping(counts, len(titles))
     if mapping is None:
         return None
     classes = [key for key in mapping if isinstance(key, str)]
     if len(classes) < len(mapping) or are_numbers(classes):
         return None
+    return _classes_in_titles(titles, classes)
+
+
+def check_titles(scores: object, names: Sequence[str]) -> None:
+    """Raise LevelheadError if columns are titled with the names of the classes in another order.
+
+    Args:
+        scores: of which a data frame has titles; anything else has none.
+        names: of the classes, in the order in which the columns are taken to be.
+    """
+    titles = titles_of(scores)
+    # Titles that nobody gave are positions: they do not name a class that is called "0".
+    if not titles or titles == list(range(len(titles))):
+        return
+    expected_names = [str(name) for name in names]
+    titled_names = _classes_in_titles(titles, expected_names)
+    if titled_names is not None and titled_names != expected_names:
+        orders = (
+            f"in another order ({listed(titled_names)}) than expected ({listed(expected_names)})"
+        )
+        instead = "bring them into one order"
+        raise LevelheadError(f"columns are titled with the classes {orders}; {instead}")
+
+
+def _classes_in_titles(titles: Sequence[object], classes: Sequence[str]) -> list[str] | None:
+    """Return the classes that titles end in, in the order in which columns are read; None if not all do.
+
+    Columns titled with numbers are read in the order of these numbers.
+    """
+    titles = [titles[i] for i in number_order(titles) or range(len(titles))]
     # A title may end in several names, as `logit_wild cat` does in `cat`: the longest is meant.
     patterns = {name: re.compile(f"(.*[^a-z0-9])?{re.escape(name)}[])]?") for name in classes}
     names = []

@@ -44,9 +44,9 @@ def check_features(
     if fits:
         fits = samples in (None, len(values)) and width in (None, values.shape[1])
     if not fits:
-        got = f"got {list(values.shape)} of {values.dtype}"
+        shape_text = f"got {list(values.shape)} of {values.dtype}"
         expected = f"expected numbers {expected_shape}, what the head takes, of held-out samples"
-        raise LevelheadError(f"{expected}, {got}", parameter="features")
+        raise LevelheadError(f"{expected}, {shape_text}", parameter="features")
     if len(values) < 2:
         raise LevelheadError(f"expected several samples, got {len(values)}", parameter="features")
     if not np.isfinite(values).all():

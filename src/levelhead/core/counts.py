@@ -21,8 +21,8 @@ from ..support.arrays import Array, described, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice
 from ..support.logits import check_shape
 from ..support.types import Missing
-from .class_labels import are_names, check_labels, find_labels
-from .class_names import are_numbers, as_mapping, find_classes, in_order, title
+from .class_labels import are_names, check_labels, check_one_per_row, find_labels
+from .class_names import are_numbers, as_mapping, as_names, find_classes, in_order, title
 
 __all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step", "with_background"]
 
@@ -46,9 +46,9 @@ def of(
     >>> of([0, 0, 2, 1, 0])
     array([3, 1, 1])
     """
-    if classes is None and names is not None:
-        classes = len(names)
     if names is not None:
+        names = as_names(names, classes)
+        classes = len(names)
         labels = find_labels(labels, names)
     return np.bincount(check_labels(labels, classes), minlength=classes or 0)
 
@@ -101,13 +101,16 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
     Args:
         counts: of each class.
         many: classes with more samples are `many`.
-        few: classes with fewer are `few`; all others are `medium`.
+        few: classes with fewer are `few`, at most as many; all others are `medium`.
 
     >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
     {'many': [0], 'medium': [1, 3], 'few': [2]}
 
     Reference: Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019.
     """
+    if few > many:
+        reason = f"expected at most {many}, as `many` is, got {few}"
+        raise LevelheadError(reason, parameter="few")
     n = _values(counts, None, None)
     masks = {"many": n > many, "medium": (n <= many) & (n >= few), "few": n < few}
     return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
@@ -135,6 +138,23 @@ def with_background(counts: Counts, background: int | str) -> WithBackground:
     [70, 70, 30]
     """
     return WithBackground(counts, background)
+
+
+@dataclass(frozen=True, eq=False)
+class CountsFrom:
+    """Counts with where they are from, which errors about them name.
+
+    For whoever hands them on to a function that knows nothing of files.
+    """
+
+    counts: Counts
+    file: str | None  # None if they were given themselves: then the parameter is named
+
+    def blamed(self, error: LevelheadError) -> LevelheadError:
+        """Return an error about these counts with their file, or the parameter, before it."""
+        if self.file is None:
+            return LevelheadError(error.message, parameter="counts", advice=error.advice)
+        return LevelheadError(f"{self.file}: {error.message}", advice=error.advice)
 
 
 def resolve(
@@ -172,6 +192,15 @@ def resolve(
     >>> resolve({"1": 30, "0": 70}, 2).tolist(), resolve([0, 1, 0, 0, 0, 1], 2).tolist()
     ([70, 30], [4, 2])
     """
+    if isinstance(counts, CountsFrom):
+        try:
+            return resolve(
+                counts.counts, classes, names=names, missing=missing, background=background
+            )
+        except LevelheadError as error:
+            if error.parameter is not None:  # such as the background
+                raise
+            raise counts.blamed(error) from None
     if isinstance(counts, WithBackground):
         background = counts.background
         counts = counts.counts
@@ -180,11 +209,8 @@ def resolve(
 
     # What was meant, and whether there is one number for each class.
     if names is not None:
-        names = list(names)
-        if classes is None:
-            classes = len(names)
-        if len(names) != classes:
-            raise LevelheadError(f"expected {classes} class names, got {len(names)}")
+        names = as_names(names, classes)
+        classes = len(names)
     values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
         aside = ""
@@ -224,7 +250,7 @@ def likely_classes(counts: Counts | None) -> int | None:
     A guess for whoever looks for a head among layers of many sizes. Labels to be counted are taken for
     counts here, so that it may be too large.
     """
-    if isinstance(counts, WithBackground):
+    if isinstance(counts, WithBackground | CountsFrom):
         counts = counts.counts
     # A number, also one in an array without axes, says nothing of the classes.
     if counts is None or not hasattr(counts, "__len__") or getattr(counts, "shape", None) == ():
@@ -309,18 +335,13 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
         return in_order(mapping, classes, names)
     if isinstance(counts, str | Path):
         raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read the file first")
-    try:
-        values = to_numpy(counts)
-    except ValueError:
-        raise LevelheadError(
-            "expected one count per class, got rows of different lengths"
-        ) from None
+    values = to_numpy(counts)
     if values.ndim != 1:
         of_table = ""
         if values.ndim == 2:
             of_table = "; of one-hot labels pass labels.sum(axis=0)"
-        got = f"got shape {list(values.shape)}{of_table}"
-        raise LevelheadError(f"expected one count per class, {got}")
+        shape_text = f"got shape {list(values.shape)}{of_table}"
+        raise LevelheadError(f"expected one count per class, {shape_text}")
 
     # Text: the labels, by name.
     if are_names(values):
@@ -352,12 +373,12 @@ def _not_numbers(values: np.ndarray) -> LevelheadError:
         try:
             float(value)
         except OverflowError:
-            got = f"a number of {len(str(value))} digits"
+            value_text = f"a number of {len(str(value))} digits"
         except (TypeError, ValueError):
-            got = repr(value)
+            value_text = repr(value)
         else:
             continue
-        return LevelheadError(f"expected counts as numbers, got {got} for class {i}")
+        return LevelheadError(f"expected counts as numbers, got {value_text} for class {i}")
     return LevelheadError(f"expected counts as numbers, got {described(values)}")
 
 
@@ -392,7 +413,5 @@ def check_samples(
     check_shape(logits.shape, len(labels))
     n = resolve(counts, logits.shape[1], names=names)
     checked_labels = check_labels(labels, len(n))
-    if len(checked_labels) != len(logits):
-        got = f"got {len(checked_labels)} labels and {len(logits)} rows"
-        raise LevelheadError(f"expected one label per row of logits, {got}")
+    check_one_per_row(checked_labels, len(logits))
     return checked_labels, n

@@ -24,7 +24,7 @@ from .goal import Goal
 from .head import Head
 from .head_checks import norm_follows_count
 from .judge import Outcomes
-from .rules import OneStrength, Rule
+from .rules import Rule
 from .samples import Given
 
 Doubt = kinds.LevelheadWarning | None  # the warning, or that there is nothing to warn of
@@ -133,8 +133,10 @@ def doubt_training_rows(logits: Array, training: Array | None) -> Doubt:
     trained = to_numpy(training)
     check_columns(trained, held.shape[1], "training")
     if trained.dtype.kind not in "fiu":
-        got = described(trained)
-        raise LevelheadError(f"expected floating-point numbers, got {got}", parameter="training")
+        description = described(trained)
+        raise LevelheadError(
+            f"expected floating-point numbers, got {description}", parameter="training"
+        )
     # Rows as bytes, in the type of the held-out ones: a set of them finds each in one step.
     trained_rows = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
     shared = sum(row.tobytes() in trained_rows for row in held)
@@ -195,38 +197,31 @@ def doubt_norms(rule: Rule, counts: np.ndarray) -> Doubt:
     tau-normalization takes long vectors for frequent classes. Where rare ones are longer, it would take
     from the rare and give to the frequent.
     """
-    norms = getattr(rule, "norms", None)
-    if norms is None:
+    if rule.norms is None:
         return None
-    correlation = norm_follows_count(Head(np.asarray(norms, np.float64)[:, None]), counts)
+    norms = to_numpy(rule.norms).astype(np.float64)
+    correlation = norm_follows_count(Head(norms[:, None]), counts)
     if not correlation < -0.3:
         return None
     fall = f"weight norms fall as counts grow (rank correlation {correlation:.2f}, as of Adam)"
     return kinds.NormWarning(f"{fall}, so rare classes do not have short vectors; {_USE_OFFSETS}")
 
 
-def doubt_missing_classes(
-    sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1
-) -> Doubt:
-    """Doubt data in which a class has fewer samples than `least`.
+def doubt_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None) -> Doubt:
+    """Doubt data in which a class has no sample.
 
     Args:
         sizes: [K], how many samples each class has.
         names: of the classes, where they are known.
-        least: how many there should be.
     """
-    absent = np.flatnonzero(sizes < least).tolist()
+    absent = np.flatnonzero(sizes < 1).tolist()
     if not absent:
         return None
     classes = [str(i) for i in absent]
     if names is not None:
         classes = [f"{i} ({names[i]})" for i in absent]
-    shown = listed(classes)
-    few = "no sample"
-    if least != 1:
-        few = f"fewer than {least} samples"
-    stays = "it is moved by its count alone, and counts in no measure"
-    return kinds.MissingClassWarning(f"{few} here of class {shown}: {stays}")
+    stays = "nothing is fitted to it, and it counts in no measure"
+    return kinds.MissingClassWarning(f"no sample here of class {listed(classes)}: {stays}")
 
 
 def doubt_balanced_counts(counts: np.ndarray, model: str) -> Doubt:
@@ -255,8 +250,7 @@ def doubt_equal_counts(counts: np.ndarray, rule: Rule) -> Doubt:
     """
     low = counts.min()
     high = counts.max()
-    follows_counts = isinstance(rule, OneStrength) and not rule.needs_norms
-    if not follows_counts or high > EQUAL * low:
+    if not rule.follows_counts or high > EQUAL * low:
         return None
     how = f"equal ({low:g} in each class)"
     if low != high:
@@ -284,7 +278,7 @@ def doubt_mix(outcomes: Outcomes, counts: np.ndarray, goal: Goal) -> Doubt:
     if apart < _DIFFERENT + chance:
         return None
     differ = "the held-out samples have another mix of classes than the training counts"
-    meant = f"and {goal.metric.title} depends on the mix; pass target= with the shares you expect"
+    meant = f"and {goal.metric.title} depends on the mix; give the shares you expect as the target"
     return kinds.MixWarning(f"{differ} ({apart:.0%} of them would have to change class), {meant}")
 
 

@@ -148,7 +148,12 @@ class Evidence:
         return f"{self.verdict} (chance of a gain: {_chance_text(self.probability)})"
 
     def change_text(self) -> str:
-        """Return the metric before and after, and the gain with its interval, in words."""
+        """Return the metric before and after, and the gain with its interval, in words.
+
+        Of a metric that is not known here, as one of somebody's own in a file, the gain alone.
+        """
+        if not self.metric.is_known:
+            return f"{self.metric.title}: gain {self.gain_text()}"
         before = self.metric.value_text(self.value_before, self.n)
         after = self.metric.value_text(self.value, self.n)
         return f"{self.metric.title} {before} -> {after}, gain {self.gain_text()}"

@@ -58,8 +58,12 @@ def price_text(evidence: Evidence) -> str:
     fall = float(np.mean(evidence.before.accuracy - evidence.after.accuracy))
     if fall <= max(evidence.gain, 0.0):
         return ""
-    price = f"accuracy falls by {100 * fall:.1f} points, more than that gain"
-    if metric.name == _PRICE:
+    price = f"accuracy falls by {100 * fall:.1f} points"
+    if evidence.gain < 0:  # both fall, as a floor may have it: there is nothing to weigh
+        return f"{price}, too"
+    price = f"{price}, more than that gain"
+    # A metric that goes by precisions as well has weighed them already.
+    if not metric.of_recalls:
         return f"{price}: the metric error would avoid it"
     return f"{price}: the metric {_PRICE} weighs both"
 
@@ -86,8 +90,19 @@ def few_text(evidence: Evidence) -> str:
         return ""
     if evidence.metric.of_recalls or evidence.metric.as_they_come:
         return ""
-    lose = f"up to a third of choices for {evidence.metric.title} on so few samples lose"
-    return f"{lose}; hold out {_FEW} or more"
+    # How many lose was measured for macro-F1 alone.
+    few = f"{evidence.n} samples are few for {evidence.metric.title}"
+    if evidence.metric.name == _PRICE:
+        few = f"up to a third of choices for {evidence.metric.title} on so few samples lose"
+    return f"{few}; hold out {_FEW} or more"
+
+
+def target_text(target: Sequence[float], names: Sequence[str] | None) -> str:
+    """Return that accuracy, precisions and shares are in the mix of a target, [K], and which that is."""
+    if np.ptp(target) <= 1e-9:
+        return "classes weigh alike, as the target says"
+    shares = [f"{class_title(k, names)} {share:.1%}" for k, share in enumerate(target)]
+    return f"classes weigh as the target says: {listed(shares)}"
 
 
 def overall_lines(evidence: Evidence) -> list[str]:

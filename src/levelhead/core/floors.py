@@ -43,12 +43,17 @@ class Floor:
     held_before: bool  # whether the model as it is has it on these samples
 
     def text(self, names: tuple[str, ...] | None) -> str:
-        """Return the floor in words."""
+        """Return the floor in words: with which probability it holds, or that this is unlikely.
+
+        A choice meets the floors of the classes it moves; one that is left alone may miss its own.
+        """
+        recall = f"{class_title(self.index, names)}: recall of at least {self.least:.1%}"
+        if self.probability < 0.5:
+            return f"{recall} is unlikely ({self.probability:.0%})"
         before = ""
         if self.held_before:
             before = "; so has the model as it is"
-        where = class_title(self.index, names)
-        return f"{where}: recall of at least {self.least:.1%} with {self.probability:.0%}{before}"
+        return f"{recall} with {self.probability:.0%}{before}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +212,7 @@ class _Asked:
         return np.flatnonzero(self.need > 0)
 
     @cached_property
-    def own(self) -> dict[int, np.ndarray]:
+    def scores_of(self) -> dict[int, np.ndarray]:
         """The scores of the n samples of each of them: {class: [K, n]}."""
         return {
             c: np.ascontiguousarray(self.scores[:, self.labels == c]) for c in self.classes.tolist()
@@ -242,7 +247,7 @@ class _Asked:
 
     def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:
         """Return by how much the best rival is ahead of class c, on each of its samples, [n]."""
-        scores = self.own[c]
+        scores = self.scores_of[c]
         with np.errstate(invalid="ignore"):  # -inf less -inf, which is set below
             best_rival = (scores[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf)
             lead = best_rival - (scores[c] + offset[c])

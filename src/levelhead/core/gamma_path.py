@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..path.curve import Curve, Point, accumulate
+from ..path.curve import Curve, accumulate
 from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..path.envelope import Envelope
@@ -49,6 +49,33 @@ _MOST_NUMBERS = 1 << 21  # changes times classes that are counted at once
 _MET = 1e-11  # a floor that is missed by less is met: that is rounding
 
 
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The path at one gamma: what `GammaPath.at` and `GammaPath.best` return.
+
+    Errors and accuracies are shares, not percent.
+
+    Args:
+        gamma: where it is.
+        error: the share of samples that are wrong.
+        balanced_error: the mean of each class's own error.
+        class_accuracy: [K], NaN for a class without samples.
+        groups: the mean accuracy of the many-, medium- and few-shot classes that have samples.
+        plateau: the stretch around gamma on which the metric asked for does not change, from and to.
+        metric: the name of that metric.
+        value: the metric here, as people know it.
+    """
+
+    gamma: float
+    error: float
+    balanced_error: float
+    class_accuracy: np.ndarray
+    groups: dict[str, float]
+    plateau: tuple[float, float]
+    metric: str
+    value: float
+
+
 class _Losses(NamedTuple):
     """A goal over gamma, [G] each."""
 
@@ -67,7 +94,7 @@ class GammaPath:
         counts: [K], training samples of each class.
         rule: how scores depend on gamma.
         range: of gamma, from and to.
-        target: [K], what each class weighs in `balanced_error`; all the same if None.
+        target: [K], how often classes occur in deployment, for metrics that depend on it; or None.
         logits: what the path was computed from, by reference; None if not known, as in a pickle.
         kind: what the logits are.
 
@@ -185,12 +212,12 @@ class GammaPath:
         return replace(self.at(middle), plateau=plateau, metric=goal.metric.name, value=value)
 
     def _goal(self, metric: str | Metric | Goal, cost: Array | None = None) -> Goal:
-        """Return the goal for these samples; the target of the path weighs balanced error alone."""
+        """Return the goal for these samples, with the target of the path if its metric takes one."""
         goal = metric
         if not isinstance(goal, Goal):
             goal = Goal(goal, cost=cost)
         target = None
-        if goal.metric.name == "balanced_error":
+        if goal.metric.takes_target:
             target = self.target
         return goal.on(self.labels, len(self.counts), None, target)
 
@@ -296,8 +323,8 @@ class GammaPath:
 
     def class_curve(self, i: int) -> Curve:
         """Return the accuracy of class i over gamma; NaN if it has no sample."""
-        if not 0 <= i < len(self.counts):
-            raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
+        if not isinstance(i, int | np.integer) or not 0 <= i < len(self.counts):
+            raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i!r}")
         of_class = self.labels == i
         if not of_class.any():
             return Curve(np.array(self.range[:1]), np.array([np.nan]), self.range[1])
@@ -417,24 +444,23 @@ def gamma_path(
     >>> path.gammas.round(3), path.error.round(3)
     (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
     """
-    along = find_path_rule(rule)
+    path_rule = find_path_rule(rule)
     if range is None:
-        range = along.range or (0.0, 2.0)
+        range = path_rule.range or (0.0, 2.0)
     reach = check_range(range)
 
     # What is given, checked against each other, as in `tune`.
     refuse_swapped(logits, labels, counts)
-    if names is None:
-        names = names_of_columns(logits, counts)
+    names = names_of_columns(logits, counts, names)
     logits, labels, _ = flatten_positions(logits, labels)
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
     labels, n = check_samples(logits, labels, counts, names)
-    along.refuse_kind(kind)
-    direction = along.direction(n)
+    path_rule.refuse_kind(kind)
     shares = None
     if target is not None:
         shares = target_prior(target, len(n), names)
+    direction = path_rule.direction(n, shares)
 
     changes = find_changes(logits, direction, reach, kind=kind, progress=progress)
     return GammaPath(changes, labels, n, direction, reach, shares, logits, kind)

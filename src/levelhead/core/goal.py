@@ -20,14 +20,14 @@ import numpy as np
 
 from ..support.arrays import Array, described, to_numpy
 from ..support.errors import Advice, LevelheadError, named
-from .arguments import target_prior
+from .arguments import finite_number, target_prior
 from .class_names import as_mapping, find_classes, title
 from .metrics import COST, Metric, Tables, find_metric
 
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What a choice is to be good at: what `tune` and its kin take as `metric=` where a name is not enough.
+    """What a choice of classes is to be good at: `metric=` of `tune` and its kin, where a name is not enough.
 
     Args:
         metric: a name, such as `balanced_error`, `macro_f1` or scikit-learn's `f1_macro`; or a
@@ -66,7 +66,7 @@ class Goal:
         if metric.name != COST and self.cost is not None:
             reason = f"expected no other metric next to a cost matrix, got {metric.name!r}"
             raise LevelheadError(f"{reason}; leave out one of them", parameter="cost")
-        if not 0.5 <= self.certainty < 1:
+        if not 0.5 <= finite_number("certainty", self.certainty) < 1:
             raise LevelheadError(
                 f"expected a probability from 0.5 to 1, got {self.certainty!r}",
                 parameter="certainty",
@@ -108,7 +108,7 @@ class Goal:
             return goal
 
         # Metrics that say themselves how much each class weighs leave nothing for a target to say.
-        if self.metric.name in ("error", "g_mean", "worst_recall"):
+        if not self.metric.takes_target:
             weighs = "the same"
             if self.metric.as_they_come:
                 weighs = "as they occur"
@@ -154,6 +154,9 @@ class Goal:
 
         Args:
             sizes: [K], how many samples each class has.
+
+        >>> Goal("balanced_error").shares(np.array([90, 10])), Goal("error").shares(np.array([90, 10]))
+        (array([0.5, 0.5]), array([0.9, 0.1]))
         """
         if self.target is not None:
             shares = np.maximum(self.target, 1e-3 / len(sizes))
@@ -188,8 +191,8 @@ def check_cost(cost: Array, classes: int) -> np.ndarray:
         for bad, expected in ((~np.isfinite(matrix), "finite numbers"), (matrix < 0, "0 or more")):
             if bad.any():
                 row, column = np.argwhere(bad)[0]
-                got = f"got {matrix[row, column]:g} in row {row}, column {column}"
-                raise LevelheadError(f"expected {expected}, {got}")
+                entry_text = f"got {matrix[row, column]:g} in row {row}, column {column}"
+                raise LevelheadError(f"expected {expected}, {entry_text}")
         # Row by row against its own diagonal.
         cheaper = matrix < np.diag(matrix)[:, None]
         if cheaper.any():

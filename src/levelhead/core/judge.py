@@ -17,14 +17,16 @@ the gain is known better than either loss.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from .evidence import Evidence
 from .goal import Goal
-from .metrics import Slopes, Tables
+from .metrics import Metric, Slopes, Tables, find_metric
 
 _UNSEEN = 0.75  # samples of each class that gain or lose as much as one can, beside those seen
+_UNSEEN_RIGHT = 0.1  # of these, where a metric bends: a class that was never right is rarely right
 _BLOCK = 256  # classes whose slopes are found at once
 
 
@@ -137,6 +139,36 @@ def judge(outcomes: Outcomes, goal: Goal, level: float = 0.95) -> Evidence:
     return Evidence(goal.metric, before, after, gain, error, outcomes.changed, outcomes.n, level)
 
 
+class JudgedBy(NamedTuple):
+    """How samples are judged that a choice was not made on."""
+
+    metric: Metric
+    level: float  # of the interval
+    notes: tuple[str, ...]  # what is not as it was for the choice, in words
+
+
+def judged_by(evidence: Evidence | None, default: str) -> JudgedBy:
+    """Return how other samples are judged: as those of the choice were, as far as it keeps that.
+
+    A cost matrix is no part of what a choice keeps, nor is the formula of a metric of one's own in a file.
+
+    Args:
+        evidence: of the choice; None if it has none.
+        default: the name of the metric that is taken where that of the choice cannot be.
+    """
+    instead = find_metric(default)
+    if evidence is None:
+        return JudgedBy(instead, 0.95, ())
+    if evidence.after.paid is not None:
+        reason = "costs are not kept with a choice"
+    elif not evidence.metric.is_known:
+        reason = f"the metric {evidence.metric.name} is not known here"
+    else:
+        return JudgedBy(evidence.metric, evidence.level, ())
+    note = f"{reason}, so these samples are judged by {instead.title}"
+    return JudgedBy(instead, evidence.level, (note,))
+
+
 def standard_error(outcomes: Outcomes, goal: Goal, before: Tables, after: Tables) -> float:
     """Return the standard error of a gain, by what each sample does to both losses.
 
@@ -144,11 +176,22 @@ def standard_error(outcomes: Outcomes, goal: Goal, before: Tables, after: Tables
     samples, whose variance within each class is known. Few samples that agree do not make a class
     certain: each is taken to have `_UNSEEN` more that gain or lose as much as one of it can.
 
+    A metric without slopes in closed form may bend: G-mean is 0 as long as one class is never right,
+    and then rises steeply. Its slopes are taken with the unseen samples, a few of them right, and how
+    much another gain that would be counts as an error too.
+
     Args:
         outcomes: the predictions.
         goal: what they are judged by.
         before, after: the tables [K] of the predictions, weighted as the goal does.
     """
+    sizes = outcomes.sizes
+    gain = float(goal.loss(before) - goal.loss(after))
+    if goal.metric.slopes is None:
+        before = with_unseen(before, sizes)
+        after = with_unseen(after, sizes)
+    off = float(goal.loss(before) - goal.loss(after)) - gain
+
     # What one sample of each combination does to the gain, [M], and what one of each class could do
     # at most, [K]: the mean of both sides, as it is the turn of one prediction.
     moves = np.zeros(len(outcomes.true))
@@ -167,12 +210,28 @@ def standard_error(outcomes: Outcomes, goal: Goal, before: Tables, after: Tables
 
     # The variance of one sample's move within each class, the unseen ones counted with mean 0; the
     # gain is a sum over the samples of all classes, which are drawn class by class.
-    sizes = outcomes.sizes
     sums = np.bincount(outcomes.true, outcomes.times * moves, outcomes.classes)
     squares = np.bincount(outcomes.true, outcomes.times * moves**2, outcomes.classes)
     more = sizes + _UNSEEN
     variance = (squares + _UNSEEN * most**2) / more - (sums / more) ** 2
-    return float(np.sqrt((sizes * variance).sum()))
+    error = np.sqrt((sizes * variance).sum())
+    return float(np.hypot(error, off))
+
+
+def with_unseen(tables: Tables, sizes: np.ndarray) -> Tables:
+    """Return tables [K] with `_UNSEEN` more samples of each class that has one, `_UNSEEN_RIGHT` of them right.
+
+    Args:
+        tables: in samples or, toward a target, in shares.
+        sizes: [K], the samples of each class.
+    """
+    more = _UNSEEN * tables.sizes / np.maximum(sizes, 1)
+    return Tables(
+        tables.right + _UNSEEN_RIGHT * more,
+        tables.predicted + more,
+        tables.sizes + more,
+        tables.paid,
+    )
 
 
 def moves_by(

@@ -21,7 +21,7 @@ PROBLEM_TYPES: dict[object, tuple[LabelTask, str]] = {
 
 def check_label_task(
     where: str,
-    known: tuple[LabelTask, str] | None,
+    head_task: tuple[LabelTask, str] | None,
     task: LabelTask,
     if_they_compete: Advice | None = None,
 ) -> None:
@@ -29,15 +29,15 @@ def check_label_task(
 
     Args:
         where: what to call the head in a message.
-        known: its task, and how that is known; None if it is not.
+        head_task: its task, and how that is known; None if it is not.
         task: the one that is to be applied.
         if_they_compete: what to do if the labels compete after all, for the message.
 
     >>> check_label_task("model.fc", None, "multiclass")  # nothing is known, and nothing refused
     """
-    if known is None or known[0] == task:
+    if head_task is None or head_task[0] == task:
         return
-    reason_known = known[1]
+    reason_known = head_task[1]
     if task == "multilabel":
         one_class = f"{where} gives one class per sample ({reason_known})"
         raise LevelheadError(

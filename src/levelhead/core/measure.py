@@ -28,7 +28,8 @@ from ..support.logits import (
     numeric_logits,
 )
 from . import calibration
-from .class_labels import check_labels, refuse_swapped, resolve_labels
+from .arguments import check_whole
+from .class_labels import check_labels, check_one_per_row, refuse_swapped, resolve_labels
 from .counts import Counts, groups, resolve
 
 __all__ = [
@@ -54,7 +55,11 @@ __all__ = [
 
 
 def predict(logits: Array) -> np.ndarray:
-    """Return the first class with the largest logit, [N], of logits [N, K]."""
+    """Return the first class with the largest logit, [N], of logits [N, K].
+
+    >>> predict(np.array([[1.0, 3.0], [2.0, 2.0]]))
+    array([1, 0])
+    """
     return to_numpy(logits).argmax(axis=1)
 
 
@@ -83,7 +88,7 @@ def error(logits: Array, labels: Array, *, k: int = 1) -> float:
     >>> error(logits, [0, 1]), error(logits, [0, 1], k=2)
     (0.5, 0.0)
     """
-    return float((rank(logits, labels) >= k).mean())
+    return float((rank(logits, labels) >= check_whole("k", k)).mean())
 
 
 def balanced_error(logits: Array, labels: Array, *, k: int = 1) -> float:
@@ -102,18 +107,29 @@ def balanced_error(logits: Array, labels: Array, *, k: int = 1) -> float:
 def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
     """Return the share of each class's samples that have it among the k best, [K].
 
-    NaN for a class without samples.
+    ``right_k / n_k``; NaN for a class without samples.
+
+    Args:
+        logits, labels: [N, K] and [N].
+        k: how many classes a sample may be predicted.
+
+    >>> recall(np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]]), [0, 1, 1])
+    array([1. , 0.5])
     """
     logits, labels = _pair(logits, labels)
     size = logits.shape[1]
-    correct = np.bincount(labels, weights=rank(logits, labels) < k, minlength=size)
+    is_right = rank(logits, labels) < check_whole("k", k)
+    correct = np.bincount(labels, weights=is_right, minlength=size)
     return _ratio(correct, np.bincount(labels, minlength=size))
 
 
 def precision(logits: Array, labels: Array) -> np.ndarray:
     """Return the share of each class's predictions that are correct, [K]; NaN for one never predicted.
 
-    Unlike recall it depends on how often classes occur among the samples.
+    ``right_k / predicted_k``. Unlike recall it depends on how often classes occur among the samples.
+
+    >>> precision(np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]]), [0, 1, 1])
+    array([0.5, 1. ])
     """
     table = confusion(logits, labels)
     return _ratio(np.diag(table), table.sum(axis=0))
@@ -133,7 +149,11 @@ def confusion(logits: Array, labels: Array) -> np.ndarray:
 
 
 def negative_share(logits: Array, labels: Array) -> float:
-    """Return the share of samples whose true-class logit is negative: RS moves those the wrong way."""
+    """Return the share of samples whose true-class logit is negative: RS moves those the wrong way.
+
+    >>> negative_share(np.array([[-1.0, 2.0], [3.0, 1.0]]), [0, 0])
+    0.5
+    """
     logits, labels = _pair(logits, labels)
     return float((np.take_along_axis(logits, labels[:, None], axis=1) < 0).mean())
 
@@ -154,9 +174,7 @@ def negative_log_likelihood(
     scores, labels = _log_probabilities(logits, labels, temperature)
     # Of each sample, what its true class has.
     losses = -np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-    if weights is None:
-        return float(losses.mean())
-    return float(np.average(losses, weights=to_numpy(weights)))
+    return float(np.average(losses, weights=_check_weights(weights, len(losses))))
 
 
 def calibration_error(
@@ -171,6 +189,10 @@ def calibration_error(
         bins: how many.
         temperature: by which logits are divided before the softmax.
 
+    >>> logits = np.log([[3.0, 1.0], [3.0, 1.0]])  # both say 75 % for the first class, and one is right
+    >>> calibration_error(logits, [0, 1])
+    0.25
+
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """
     scores, labels = _log_probabilities(logits, labels, temperature)
@@ -178,6 +200,7 @@ def calibration_error(
     confidence = probability.max(axis=1)
     correct = probability.argmax(axis=1) == labels
     # Of each bin the sum of both gaps: its mean, times its share of the samples.
+    bins = check_whole("bins", bins)
     where = np.minimum((confidence * bins).astype(int), bins - 1)
     return float(np.abs(np.bincount(where, confidence - correct, bins)).sum() / len(correct))
 
@@ -204,15 +227,16 @@ def fit_temperature(
     >>> round(fit_temperature(np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), [0, 0, 1]), 3)  # 2 / log 2
     2.885
     """
+    if not 0 < low < high:
+        reason = f"expected two numbers above 0 that ascend, got {low} and {high}"
+        raise LevelheadError(reason, parameter="low, high")
     values, checked_labels = _pair(check_logits(logits), labels)
-    mass = None
-    if weights is not None:
-        mass = to_numpy(weights).astype(np.float64)
+    mass = _check_weights(weights, len(checked_labels))
     best = calibration.fit_temperature(values, checked_labels, mass)
     return float(np.clip(best, low, high))  # the loss has one minimum
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measures:
     """All measures of one set of predictions. Errors and recalls are shares, not percent."""
 
@@ -281,11 +305,22 @@ def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
     """Return logits [N, K] and labels [N], checked against each other."""
     logits = numeric_logits(logits)
     labels = check_labels(labels, logits.shape[1])
-    if len(labels) != len(logits):
-        raise LevelheadError(
-            f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows"
-        )
+    check_one_per_row(labels, len(logits))
     return logits, labels
+
+
+def _check_weights(weights: Array | None, n: int) -> np.ndarray | None:
+    """Return the weights of n samples in float64, [N]; None, which is 1 each, as it is."""
+    if weights is None:
+        return None
+    mass = to_numpy(weights)
+    if mass.shape != (n,) or mass.dtype.kind not in "fiu":
+        expected = f"expected numbers [{n}], one per sample"
+        raise LevelheadError(f"{expected}, got shape {list(mass.shape)}", parameter="weights")
+    if not (np.isfinite(mass).all() and (mass >= 0).all() and mass.any()):
+        reason = "expected finite numbers, none negative and not all 0"
+        raise LevelheadError(reason, parameter="weights")
+    return mass.astype(np.float64)
 
 
 def _log_probabilities(

@@ -129,9 +129,11 @@ class MixedTruth(Truth):
         n = len(samples.labels)
         self.believed = BELIEF / (n + BELIEF)
 
-    def _mix(self, own: np.ndarray, believed: Array) -> np.ndarray:
+    def _mix(self, by_labels: np.ndarray, believed: Array) -> np.ndarray:
         """Return what labels say and what the model believes, each by how many samples it counts."""
-        return (1 - self.believed) * own + self.believed * to_numpy(believed).astype(np.float64)
+        return (1 - self.believed) * by_labels + self.believed * to_numpy(believed).astype(
+            np.float64
+        )
 
     def at(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         believed = to_numpy(self.belief[rows, classes]) * self.per_class[classes]

@@ -168,12 +168,22 @@ class Tables:
 
 
 def error(tables: Tables) -> np.ndarray:
-    """Return the share of samples that are wrong, ``1 - sum_k right_k / sum_k sizes_k``."""
+    """Return the share of samples that are wrong, ``1 - sum_k right_k / sum_k sizes_k``.
+
+    >>> tables = Tables(np.array([8, 1]), predicted=np.array([11, 1]), sizes=np.array([8, 4]))
+    >>> float(error(tables))
+    0.25
+    """
     return 1 - tables.right.sum(axis=-1) / tables.sizes.sum(axis=-1)
 
 
 def balanced_error(tables: Tables) -> np.ndarray:
-    """Return the mean of each class's own error, ``1 - mean_k right_k / sizes_k``, over classes that have a sample."""
+    """Return the mean of each class's own error, ``1 - mean_k right_k / sizes_k``, over classes that have a sample.
+
+    >>> tables = Tables(np.array([8, 1]), predicted=np.array([11, 1]), sizes=np.array([8, 4]))
+    >>> float(balanced_error(tables))
+    0.375
+    """
     present = tables.sizes > 0
     # Without a sample a recall is NaN, which would spread over the sum.
     return 1 - np.where(present, tables.recall, 0.0).sum(axis=-1) / present.sum(axis=-1)
@@ -184,23 +194,38 @@ def macro_f1(tables: Tables) -> np.ndarray:
 
     A class without a sample is left out, as it has no recall. scikit-learn's `f1_score` counts it as 0
     if it is predicted.
+
+    >>> tables = Tables(np.array([8, 1]), predicted=np.array([11, 1]), sizes=np.array([8, 4]))
+    >>> round(float(macro_f1(tables)), 3)  # 1 - (16 / 19 + 2 / 5) / 2
+    0.379
     """
     present = tables.sizes > 0
-    both = np.where(present, tables.sizes + tables.predicted, 1.0)
-    return 1 - (np.where(present, 2 * tables.right, 0.0) / both).sum(axis=-1) / present.sum(axis=-1)
+    margins = np.where(present, tables.sizes + tables.predicted, 1.0)
+    return 1 - (np.where(present, 2 * tables.right, 0.0) / margins).sum(axis=-1) / present.sum(
+        axis=-1
+    )
 
 
 def positives_f1(tables: Tables) -> np.ndarray:
-    """Return 1 - F1 of the second of two classes, the samples that have a label."""
+    """Return 1 - F1 of the second of two classes, the samples that have a label.
+
+    >>> tables = Tables(np.array([8, 1]), predicted=np.array([11, 1]), sizes=np.array([8, 4]))
+    >>> float(positives_f1(tables))  # 1 - 2 / 5
+    0.6
+    """
     # A label that is neither there nor predicted has an F1 of 0.
-    both = tables.sizes[..., 1] + tables.predicted[..., 1]
-    return 1 - 2 * tables.right[..., 1] / np.where(both > 0, both, 1.0)
+    margins = tables.sizes[..., 1] + tables.predicted[..., 1]
+    return 1 - 2 * tables.right[..., 1] / np.where(margins > 0, margins, 1.0)
 
 
 def mcc(tables: Tables) -> np.ndarray:
     """Return 1 - Matthews' correlation of truth and prediction, which is 0 if one class is all.
 
-    ``(n right - sum p_k t_k) / sqrt((n^2 - sum p_k^2) (n^2 - sum t_k^2))``
+    ``(n right - sum p_k t_k) / sqrt((n^2 - sum p_k^2) (n^2 - sum t_k^2))``, of p_k predictions and t_k samples.
+
+    >>> always_first = Tables(np.array([8, 0]), predicted=np.array([12, 0]), sizes=np.array([8, 4]))
+    >>> float(mcc(always_first))
+    1.0
     """
     n = tables.sizes.sum(axis=-1)
     agreed = n * tables.right.sum(axis=-1) - (tables.predicted * tables.sizes).sum(axis=-1)
@@ -208,9 +233,9 @@ def mcc(tables: Tables) -> np.ndarray:
     of_predicted = (tables.predicted * (n[..., None] - tables.predicted)).sum(axis=-1)
     of_true = (tables.sizes * (n[..., None] - tables.sizes)).sum(axis=-1)
     # If one class is all of the truth or of the predictions, there is nothing to correlate.
-    known = np.minimum(of_predicted, of_true) > _NOTHING * n**2
+    is_defined = np.minimum(of_predicted, of_true) > _NOTHING * n**2
     spread = np.sqrt(np.maximum(of_predicted * of_true, 0))
-    return 1 - np.where(known, agreed / np.where(known, spread, 1.0), 0.0)
+    return 1 - np.where(is_defined, agreed / np.where(is_defined, spread, 1.0), 0.0)
 
 
 def kappa(tables: Tables) -> np.ndarray:
@@ -218,16 +243,29 @@ def kappa(tables: Tables) -> np.ndarray:
 
     `expected` is how often truth and prediction would agree by chance, ``sum_k p_k t_k / n^2``. Where that
     is always, kappa is 0.
+
+    >>> always_first = Tables(np.array([8, 0]), predicted=np.array([12, 0]), sizes=np.array([8, 4]))
+    >>> float(kappa(always_first))
+    1.0
     """
     n = tables.sizes.sum(axis=-1)
     observed = tables.right.sum(axis=-1) / n
     expected = (tables.predicted * tables.sizes).sum(axis=-1) / n**2
-    known = 1 - expected > _NOTHING
-    return 1 - np.where(known, (observed - expected) / np.where(known, 1 - expected, 1.0), 0.0)
+    is_defined = 1 - expected > _NOTHING
+    return 1 - np.where(
+        is_defined, (observed - expected) / np.where(is_defined, 1 - expected, 1.0), 0.0
+    )
 
 
 def g_mean(tables: Tables) -> np.ndarray:
-    """Return 1 - the geometric mean of the recalls of the classes that have a sample."""
+    """Return 1 - the geometric mean of the recalls, ``prod_k (right_k / sizes_k)^(1 / K)``.
+
+    Of the K classes that have a sample.
+
+    >>> tables = Tables(np.array([8, 1]), predicted=np.array([11, 1]), sizes=np.array([8, 4]))
+    >>> round(float(g_mean(tables)), 3)  # 1 - sqrt(1 * 1/4)
+    0.5
+    """
     present = tables.sizes > 0
     # A factor of 1 for a class without a sample; one that is never right makes the product 0.
     recall = np.where(present, tables.recall, 1.0)
@@ -237,15 +275,31 @@ def g_mean(tables: Tables) -> np.ndarray:
 
 
 def worst_recall(tables: Tables) -> np.ndarray:
-    """Return 1 - the least recall of the classes that have a sample."""
+    """Return 1 - the least recall of the classes that have a sample, ``1 - min_k right_k / sizes_k``.
+
+    >>> tables = Tables(np.array([8, 1]), predicted=np.array([11, 1]), sizes=np.array([8, 4]))
+    >>> float(worst_recall(tables))
+    0.75
+    """
     return 1 - np.where(tables.sizes > 0, tables.recall, np.inf).min(axis=-1)
 
 
 def mean_cost(tables: Tables) -> np.ndarray:
-    """Return what a prediction costs on average, in the unit of the cost matrix."""
+    """Return what a prediction costs on average, ``paid / sum_k sizes_k``, in the unit of the cost matrix.
+
+    >>> labels = np.array([0, 0, 1, 1])
+    >>> cost = np.array([[0.0, 1.0], [5.0, 0.0]])
+    >>> float(mean_cost(Tables.of(labels, np.array([0, 1, 0, 1]), 2, cost=cost)))  # (1 + 5) / 4
+    1.5
+    """
     if tables.paid is None:
         raise LevelheadError("'cost' needs a cost matrix [K, K]", parameter="metric")
     return tables.paid / tables.sizes.sum(axis=-1)
+
+
+def _loss_not_known(tables: Tables) -> np.ndarray:
+    """Return NaN: the loss of a metric of which only the name is known."""
+    return np.full(tables.sizes.shape[:-1], np.nan)
 
 
 class Slopes(NamedTuple):
@@ -274,10 +328,10 @@ def slopes_of_balanced_error(tables: Tables) -> Slopes:
 def slopes_of_macro_f1(tables: Tables) -> Slopes:
     """Return the slopes of `macro_f1`: of class k, ``1 - 2 right_k / (sizes_k + predicted_k)``."""
     present = tables.sizes > 0
-    both = np.where(present, tables.sizes + tables.predicted, 1.0)
+    margins = np.where(present, tables.sizes + tables.predicted, 1.0)
     share = present / present.sum()
-    more = share * 2 * tables.right / both**2
-    return Slopes(-2 * share / both, more, more)
+    more = share * 2 * tables.right / margins**2
+    return Slopes(-2 * share / margins, more, more)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -296,6 +350,7 @@ class Metric:
         form: the format of a value, as `format` takes it; with a %, differences are in points.
         as_they_come: whether classes weigh as often as they occur, and not the same.
         of_recalls: whether it follows from recalls alone, whatever wrong class is predicted.
+        takes_target: whether a target may say how often classes occur; some metrics say it themselves.
         slopes: its slopes in tables [K], in closed form; by small steps if None.
         usual: how much of the shift that makes classes alike is usually best for it, from 0, the
             model as it is, to 1.
@@ -312,11 +367,25 @@ class Metric:
     form: str = _PERCENT
     as_they_come: bool = False
     of_recalls: bool = False
+    takes_target: bool = True
     slopes: Callable[[Tables], Slopes] | None = None
     usual: float = 1.0
 
+    @staticmethod
+    def of_name(name: str) -> Metric:
+        """Return a metric of which only the name is known, as that of a file from another program.
+
+        Its values are NaN, and a gain of it is a plain number.
+        """
+        return Metric(name, name, _loss_not_known, form="z.4g")
+
     def __repr__(self) -> str:
         return f"Metric({self.name!r})"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be computed, and is no metric `of_name`."""
+        return self.loss is not _loss_not_known
 
     def shown(self, loss: np.ndarray) -> np.ndarray:
         """Return losses as people know the metric; the way back is the same."""
@@ -373,11 +442,14 @@ class Metric:
 
         Tables are then weighted so that the sizes are these shares, which is all that most metrics
         need; `balanced_error` weighs classes alike by itself, so that its loss becomes `error` of
-        tables so weighted.
+        tables so weighted, and is called so unless the target has all classes alike.
         """
-        if self.loss is balanced_error:
-            return replace(self, loss=error, slopes=slopes_of_error)
-        return self
+        if self.loss is not balanced_error:
+            return self
+        title = self.title
+        if np.ptp(target) > 1e-9:
+            title = "error in the mix of the target"
+        return replace(self, loss=error, slopes=slopes_of_error, title=title)
 
     def for_labels(self) -> Metric:
         """Return the metric of one of several labels, of tables [..., 2] without and with it.
@@ -402,6 +474,7 @@ METRICS: dict[str, Metric] = {
             is_loss=True,
             as_they_come=True,
             of_recalls=True,
+            takes_target=False,
             slopes=slopes_of_error,
         ),
         Metric(
@@ -423,8 +496,15 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("mcc", "MCC", mcc, aliases=("matthews_corrcoef",), form="z.3f", usual=0.5),
         Metric("kappa", "Cohen's kappa", kappa, aliases=("cohen_kappa",), form="z.3f", usual=0.5),
-        Metric("g_mean", "G-mean", g_mean, aliases=("geometric_mean",), of_recalls=True),
-        Metric("worst_recall", "worst recall", worst_recall, of_recalls=True),
+        Metric(
+            "g_mean",
+            "G-mean",
+            g_mean,
+            aliases=("geometric_mean",),
+            of_recalls=True,
+            takes_target=False,
+        ),
+        Metric("worst_recall", "worst recall", worst_recall, of_recalls=True, takes_target=False),
         Metric(COST, "expected cost", mean_cost, is_loss=True, form="z.4g", as_they_come=True),
     )
 }
@@ -441,12 +521,12 @@ def find_metric(metric: str | Metric) -> Metric:
     """
     if isinstance(metric, Metric):
         return metric
-    for listed in METRICS.values():
-        if isinstance(metric, str) and metric in (listed.name, *listed.aliases):
-            return listed
+    for candidate in METRICS.values():
+        if isinstance(metric, str) and metric in (candidate.name, *candidate.aliases):
+            return candidate
     others = []
-    for listed in METRICS.values():
-        others += [f"{alias} for {listed.name}" for alias in listed.aliases]
+    for candidate in METRICS.values():
+        others += [f"{alias} for {candidate.name}" for alias in candidate.aliases]
     expected = f"expected {', '.join(METRICS)} (also {', '.join(others)})"
     raise LevelheadError(f"{expected}, got {metric!r}", parameter="metric")
 

@@ -22,7 +22,7 @@ The sum is convex. Newton's steps are found by conjugate gradients (newton.py), 
 each, on any device. Where samples are many, each fit without a fold is one such step from the fit on all.
 
 The road: `fit_per_class` makes a `LogLoss` at its temperature and asks it for all fits (`fit_folds`).
-`LogLoss.minimize` takes Newton's steps: it looks at the probabilities of a fit (`_look`, which gives
+`LogLoss.minimize` takes Newton's steps: it looks at the probabilities of a fit (`_shares_of`, which gives
 `_Shares`), and from these has the loss (`_value`), its slopes (`_gradient`) and their slopes (`_curvature`).
 `LogLoss.adjustment` turns a and c into a scale and an offset of the scores as they were given.
 """
@@ -148,31 +148,33 @@ class LogLoss:
             start: [K, 1] each; that on all samples is near every fit without a fold.
         """
         fit = start.times(rows.free)
-        seen = self._look(fit.plus(rows.mix))
-        value = self._value(rows, fit, seen)
+        shares = self._shares_of(fit.plus(rows.mix))
+        value = self._value(rows, fit, shares)
         # A slope of 1e-9 a sample leaves offsets right to about 1e-7: the playground's fit, in the
         # browser, is the same to that. In float32 slopes are not known better than this.
         enough = 1e-4
         if self.scores.itemsize > 4:
             enough = 1e-9
         for _ in range(_STEPS):
-            gradient = self._gradient(rows, fit, seen)
+            gradient = self._gradient(rows, fit, shares)
             if max(float(abs(part).max()) for part in gradient) < enough * len(rows.weights):
                 break
-            step = solve(self._curvature(rows, seen), gradient)
+            step = solve(self._curvature(rows, shares), gradient)
             slope = float(gradient.inner(step).sum())
             # Half of the step, as long as the loss falls by less than its slope promises (Armijo).
             size = 1.0
             while True:
                 tried = fit.plus(step, -size)
-                seen_there = self._look(tried.plus(rows.mix))
-                lower = self._value(rows, tried, seen_there)
+                shares_there = self._shares_of(tried.plus(rows.mix))
+                lower = self._value(rows, tried, shares_there)
                 if lower <= value - 1e-4 * size * slope or size < 1e-6:
                     break
                 size /= 2
             if not lower < value:  # only rounding is left
                 break
-            fit, seen, value = tried, seen_there, lower
+            fit = tried
+            shares = shares_there
+            value = lower
         return self._sound(fit)
 
     def _step_from(self, whole: Fit, kept: list[np.ndarray]) -> list[Fit]:
@@ -189,8 +191,8 @@ class LogLoss:
         # With the mix of its set, each start has the probabilities of the whole, and these are found
         # once. A class that a set lacks is in them all the same.
         start = whole.times(rows.free).plus(rows.mix, -1.0)
-        seen = self._look(whole)
-        step = solve(self._curvature(rows, seen), self._gradient(rows, start, seen))
+        shares = self._shares_of(whole)
+        step = solve(self._curvature(rows, shares), self._gradient(rows, start, shares))
         fits = start.plus(step, -1.0)
         columns = [slice(i, i + 1) for i in range(len(kept))]
         return [self._sound(Fit(fits.a[:, i], fits.c[:, i])) for i in columns]
@@ -302,7 +304,7 @@ class LogLoss:
         """Scores of each class by which a is multiplied, [N, K]."""
         return (self._z - self._mean[:, 0]) / self._spread[:, 0]
 
-    def _look(self, fit: Fit) -> _Shares:
+    def _shares_of(self, fit: Fit) -> _Shares:
         """Return the probabilities of a fit, and the logarithm of each sample's denominator."""
         if not self.mask.scales:
             # Offsets are factors of odds that are known: no exponential of [N, K] is needed.
@@ -319,16 +321,16 @@ class LogLoss:
         first = row_max(self._z + like(self.base, self._z))
         return _ScaledShares(log(total) + top - first, shares, self._standard)
 
-    def _value(self, rows: _Rows, fit: Fit, seen: _Shares) -> float:
+    def _value(self, rows: _Rows, fit: Fit, shares: _Shares) -> float:
         """Return the loss with its penalty, for one set of samples: what halving a step compares."""
         held = HELD * fit.inner(fit).sum() / 2
         truth = fit.inner(rows.due).sum()
-        return float((rows.weights * seen.log_total).sum() - truth + held)
+        return float((rows.weights * shares.log_total).sum() - truth + held)
 
-    def _gradient(self, rows: _Rows, fit: Fit, seen: _Shares) -> Fit:
+    def _gradient(self, rows: _Rows, fit: Fit, shares: _Shares) -> Fit:
         """Return the slopes of the loss, [K, C] each; 0 for what is not fitted."""
         # What the model expects, less what the labels say, and the pull of the penalty.
-        expected = seen.back(rows.weights)
+        expected = shares.back(rows.weights)
         a = HELD * fit.a + expected.a - rows.due.a
         c = HELD * fit.c + expected.c - rows.due.c
         return self._fitted(Fit(a, c), rows)
@@ -338,17 +340,17 @@ class LogLoss:
         masked = Fit(fit.a * float(self.mask.scales), fit.c * float(self.mask.offsets))
         return masked.times(rows.free)
 
-    def _curvature(self, rows: _Rows, seen: _Shares) -> Curvature:
+    def _curvature(self, rows: _Rows, shares: _Shares) -> Curvature:
         """Return the second derivatives, as what multiplies a direction by them.
 
         Written down they would be (2 K)^2 numbers a fit: 32 MB for a thousand classes, in float64.
         """
         # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and
         # two parameters, the second is a product with the tables and one with their transpose.
-        squares = seen.squares(rows.weights)
+        squares = shares.squares(rows.weights)
 
         def product(direction: Fit) -> Fit:
-            moved = seen.back(seen.forward(direction) * rows.weights)
+            moved = shares.back(shares.forward(direction) * rows.weights)
             a = squares.aa * direction.a + squares.ac * direction.c - moved.a + HELD * direction.a
             c = squares.ac * direction.a + squares.cc * direction.c - moved.c + HELD * direction.c
             return self._fitted(Fit(a, c), rows)

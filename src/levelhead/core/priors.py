@@ -23,11 +23,15 @@ from ..support.fields import to_plain
 from ..support.logits import check_columns, check_logits, raise_masked
 from ..support.types import Kind, PriorMethod
 from ..support.warnings import LevelheadWarning, warn
-from .class_names import listed, title
-from .counts import Counts, check_labels, resolve
+from .arguments import check_level
+from .class_labels import check_labels, check_one_per_row
+from .class_names import check_titles, listed, title
+from .counts import Counts, resolve
 from .label_shift import Bbse, Em, Estimator, Labelled
 from .probabilities import smooth_votes
 from .resample import check_replicates, draw_resamples
+
+ESTIMATE = "estimate"  # as the target of a choice: from unlabelled samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,11 @@ class PriorEstimate:
         level: of the interval.
         names: of the classes, where they are known.
         warnings: one line each.
+
+    >>> shares = np.array([0.75, 0.25])
+    >>> interval = np.array([[0.7, 0.8], [0.2, 0.3]])
+    >>> PriorEstimate(shares, shares, interval, "em", n=500, held_out=0).shares_text()
+    'class 0 75.0% (70.0% to 80.0%), class 1 25.0% (20.0% to 30.0%)'
     """
 
     shares: np.ndarray
@@ -135,7 +144,10 @@ def estimate_prior(
     array([0.2, 0.2, 0.6])
     """
     check_choice("method", method, get_args(PriorMethod))
-    check_replicates(bootstrap, level)
+    check_replicates(bootstrap)
+    check_level(level)
+    if names is not None:
+        check_titles(logits, names)
     # What was given, checked. Votes of both kinds are smoothed alike, if there are zeros among them.
     unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))
     n = resolve(counts, unlabelled.shape[1], names=names)
@@ -234,6 +246,13 @@ def _issue(warning: LevelheadWarning | None) -> tuple[str, ...]:
     return (f"{type(warning).__name__}: {warning}",)
 
 
+def check_is_estimate(target: str) -> None:
+    """Raise LevelheadError unless a target that is text is the word that asks for an estimate."""
+    if target != ESTIMATE:
+        expected = f"expected a share for each class, or {ESTIMATE!r}"
+        raise LevelheadError(f"{expected}, got {target!r}", parameter="target")
+
+
 def estimate_target(
     unlabelled: Array | None,
     counts: np.ndarray,
@@ -252,12 +271,11 @@ def estimate_target(
         level, names, kind: as in `estimate_prior`.
     """
     if unlabelled is None:
-        reason = "'estimate' needs unlabelled samples from deployment"
+        reason = f"{ESTIMATE!r} needs unlabelled samples from deployment"
         advice = Advice("unlabelled", None, "with their logits")
         raise LevelheadError(reason, parameter="target", advice=advice)
     # The same classes as those tuned on; all else, `estimate_prior` checks.
-    unlabelled = as_array(unlabelled)
-    check_columns(unlabelled, len(counts), "unlabelled")
+    check_columns(as_array(unlabelled), len(counts), "unlabelled")
     try:
         return estimate_prior(
             unlabelled, counts, held_out=held_out, level=level, names=names, kind=kind
@@ -283,8 +301,5 @@ def _check_held_out(held_out: tuple[Array, Array], size: int, kind: Kind) -> Lab
         if scores.shape[1] != size:
             raise LevelheadError(f"expected logits [N, {size}], got shape {list(scores.shape)}")
         labels = check_labels(held_out[1], size)
-        if len(labels) != len(scores):
-            raise LevelheadError(
-                f"expected one label per row of logits, got {len(labels)} and {len(scores)} rows"
-            )
+        check_one_per_row(labels, len(scores))
     return Labelled(scores, labels)

@@ -1,4 +1,4 @@
-"""Resamples drawn with replacement, and checks of what they are asked for.
+"""Resamples drawn with replacement, and how many there can be.
 
 A resample is not a list of rows but how often each row is in it, [N]: estimators weigh their samples by that, and
 no scores are copied. Only `priors.estimate_prior` draws them. The interval of a gain needs none (judge.py).
@@ -13,19 +13,16 @@ import numpy as np
 from ..support.errors import LevelheadError
 
 
-def check_replicates(bootstrap: int, level: float) -> None:
-    """Raise LevelheadError unless there can be so many replicates, and intervals of this level.
+def check_replicates(bootstrap: int) -> None:
+    """Raise LevelheadError unless there can be so many replicates.
 
     Args:
         bootstrap: a whole number, 0 for none. True is refused: it would be one replicate.
-        level: above 0 and below 1.
     """
     if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
         raise LevelheadError(
             f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap"
         )
-    if not 0 < level < 1:
-        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
 
 
 def draw_resamples(labels: np.ndarray, n: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

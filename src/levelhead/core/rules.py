@@ -11,13 +11,14 @@ both                                             `Vector`
 =============  ================================  ====================================
 
 Every rule is a `Rule`. `tune` calls its `fit`, which returns `Fits`; `adjust_` with a strength of one's own
-calls its `on_head`, which needs no samples. Rules of the left column are `OneStrength`, fitted by
-one_strength.py; those of the right are `PerClass`, fitted by per_class.py and moved by metric_offsets.py.
+calls its `on_head`, which needs no samples, and `tune_unlabelled` its `match`, which needs no labels. Rules of the
+left column are `OneStrength`, fitted by one_strength.py; those of the right are `PerClass`, fitted by per_class.py
+and moved by metric_offsets.py.
 
 A new rule is one class and one line of `RULES`: the command line, the page and the help find it there.
 
 A rule is an object without state: `Rescale()` is to be fitted, `Rescale(0.5)` has a strength of its own. What is
-true of a rule is asked of it (`multiplies`, `adds`, `needs_norms`), and nobody compares its name.
+true of a rule is asked of it (`multiplies`, `adds`, `follows_counts`), and nobody compares its name.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from .adjustment import Adjustment, Fits
 from .arguments import check_range, check_vector, finite_number
 from .goal import Goal
 from .head import Head, check_finite, positive_norms
+from .match import match_means, match_strength
 from .metric_offsets import move_for_goal
 from .one_strength import fit_strength
 from .per_class import Mask, calibrate, fit_per_class
@@ -55,7 +57,17 @@ class Rule:
     sentence: ClassVar[str] = ""  #: what it does
     multiplies: ClassVar[bool] = False  #: whether it multiplies weight vectors
     adds: ClassVar[bool] = False  #: whether it adds to biases
+    follows_counts: ClassVar[bool] = False  #: whether the counts decide: equal ones change nothing
     needs_norms: ClassVar[bool] = False  #: whether the norms of the weight vectors decide
+    norms: Array | None = None  #: [K], these norms, of a rule that has been given some
+    strength: float | None = None  #: one's own, of a rule that has been given one
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def sentence_for(self, target: object) -> str:
+        """Return what it does in a choice that has this target, or None."""
+        return self.sentence
 
     def fit(self, samples: Samples, goal: Goal) -> Fits:
         """Fit it without each fold and on all samples.
@@ -72,6 +84,31 @@ class Rule:
             LevelheadError: it cannot act on these scores.
         """
         raise NotImplementedError
+
+    def match(
+        self,
+        scores: np.ndarray,
+        shares: np.ndarray,
+        counts: np.ndarray | None,
+        *,
+        is_target: bool,
+    ) -> Fits:
+        """Choose it without labels, by how often each class should be predicted.
+
+        Args:
+            scores: [N, K] of unlabelled samples, in float64.
+            shares: [K], how often each class should be predicted; they sum to 1.
+            counts: [K], training samples of each class, if they are known.
+            is_target: whether the shares were asked for as a target, and not only taken to be alike.
+
+        Returns:
+            The adjustment on all samples. There are no folds, as nothing is judged.
+
+        Raises:
+            LevelheadError: it needs labels, or counts.
+        """
+        reason = f"the rule {self.name} needs labels; use offsets, shift, rescale or tau"
+        raise LevelheadError(reason, parameter="rule")
 
     def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
         """Return what it does to a head by itself, without samples.
@@ -119,6 +156,7 @@ class OneStrength(Rule):
 
     strength: float | None = None
     range: tuple[float, float] | None = None
+    follows_counts: ClassVar[bool] = True
     reach: ClassVar[float] = 2.0  #: the largest strength that is tried
 
     def __post_init__(self) -> None:
@@ -178,6 +216,26 @@ class OneStrength(Rule):
 
         return fit_strength(samples, goal, direction, reach, at)
 
+    def match(
+        self,
+        scores: np.ndarray,
+        shares: np.ndarray,
+        counts: np.ndarray | None,
+        *,
+        is_target: bool,
+    ) -> Fits:
+        if counts is None and not self.follows_counts:
+            counts = np.ones(len(shares))  # at which it does not look
+        if counts is None:
+            advice = "give the counts of the training, or use the rule offsets, which needs none"
+            raise LevelheadError(f"the rule {self.name} needs them; {advice}", parameter="counts")
+        target = None
+        if is_target:
+            target = shares
+        direction = self.direction(counts.astype(np.float64), target)
+        strength = match_strength(scores, direction, self.range or (0.0, self.reach), shares)
+        return Fits([], self.at(direction, strength), strength)
+
     def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
         strength = self.given_strength()
         if counts is None:
@@ -204,8 +262,14 @@ class Rescale(OneStrength):
     classes, so it is for logits that are mostly positive for the true class: a larger factor pushes
     negative ones down. Two opposite logits it never changes.
 
+    A bias is scaled with its weight vector, as the weight of a feature that is always 1: so scaling
+    the head is scaling its logits (`adjustment.scale_head`; ``lh.rescale_(..., bias="keep")`` keeps it).
+
     >>> Rescale(0.5).on_head(Head(np.eye(2)), np.array([100, 25])).scale
     array([1., 2.])
+    >>> from levelhead import adjust
+    >>> adjust(Head(np.eye(2), bias=np.array([1.0, 3.0])), Rescale(0.5), [100, 25]).bias
+    array([1., 6.])
     """
 
     name = "rescale"
@@ -224,6 +288,9 @@ class Tau(OneStrength):
     Args:
         strength, range: as in `OneStrength`.
         norms: [K], the norms of the weight vectors, for `tune`; a head brings its own.
+
+    >>> Tau(1.0).on_head(Head(np.array([[3.0, 4.0], [0.0, 2.0]])), None).scale
+    array([0.2, 0.5])
     """
 
     norms: Array | None = None
@@ -231,6 +298,7 @@ class Tau(OneStrength):
     title: ClassVar[str] = "tau-normalization"
     sentence: ClassVar[str] = "weight vectors divided by their norm^strength"
     multiplies: ClassVar[bool] = True
+    follows_counts: ClassVar[bool] = False
     needs_norms: ClassVar[bool] = True
 
     def ratios(self, counts: np.ndarray) -> np.ndarray:
@@ -265,6 +333,11 @@ class Shift(OneStrength):
     sentence = "strength times log(largest count / own count) added to scores"
     adds = True
     reach = 4.0
+
+    def sentence_for(self, target: object) -> str:
+        if target is None:
+            return self.sentence
+        return "strength times log(share in the target / share in training) added to scores"
 
     def direction(self, counts: np.ndarray, target: np.ndarray | None = None) -> Direction:
         """Return how scores depend on the strength; toward a target, by ``log(target_k / n_k)``."""
@@ -305,6 +378,14 @@ class Offsets(PerClass):
 
     ``b_k <- b_k + offset_k``. It acts the same on logits, log-probabilities and probabilities, of
     whatever model. The default: in the mean of the sets of docs/decisions.md no other rule is ahead.
+
+    >>> from levelhead import tune
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
+    >>> logits = 2 * np.eye(3)[labels] + rng.normal(size=(400, 3)) + np.log([1000, 200, 40])
+    >>> chosen = tune(logits, labels, rule=Offsets()).adjustment
+    >>> chosen.scale, chosen.offset.round(1)
+    (array([1., 1., 1.]), array([0. , 1.7, 3.3]))
     """
 
     name = "offsets"
@@ -313,11 +394,30 @@ class Offsets(PerClass):
     adds = True
     mask = Mask(scales=False, offsets=True)
 
+    def match(
+        self,
+        scores: np.ndarray,
+        shares: np.ndarray,
+        counts: np.ndarray | None,
+        *,
+        is_target: bool,
+    ) -> Fits:
+        """Return the offsets by which the mean softmax becomes the shares."""
+        return Fits([], Adjustment.adding(match_means(scores, shares, counts)))
+
 
 class Scales(PerClass):
     """A scale for each class, ``w_k <- scale_k w_k``: for heads that can take no bias.
 
     Fitted by log loss alone: what a metric asks for beyond that would be an offset.
+
+    >>> from levelhead import tune
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
+    >>> logits = 2 * np.eye(3)[labels] + rng.normal(size=(400, 3)) + np.log([1000, 200, 40])
+    >>> chosen = tune(logits, labels, rule=Scales()).adjustment
+    >>> chosen.scale.round(1), chosen.offset
+    (array([1.1, 1.2, 1.5]), array([0., 0., 0.]))
     """
 
     name = "scales"
@@ -332,6 +432,14 @@ class Vector(PerClass):
 
     ``w_k <- scale_k w_k`` and ``b_k <- scale_k b_k + offset_k``. For logits only, as all rules that
     multiply; it has twice as many numbers to fit as `Offsets`.
+
+    >>> from levelhead import tune
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
+    >>> logits = 2 * np.eye(3)[labels] + rng.normal(size=(400, 3)) + np.log([1000, 200, 40])
+    >>> chosen = tune(logits, labels, rule=Vector()).adjustment
+    >>> chosen.multiplies, chosen.adds
+    (True, True)
     """
 
     name = "vector"

@@ -22,7 +22,7 @@ import numpy as np
 from ..path.curve import stable_order
 from ..support.arrays import Array, are_on_gpu, as_array, is_torch, to_numpy
 from ..support.errors import LevelheadError, check_choice
-from ..support.logits import are_log_probabilities, check_logits, not_finite
+from ..support.logits import are_log_probabilities, check_logits, not_finite, read_as
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .class_labels import (
@@ -136,8 +136,7 @@ class Given:
         check_choice("kind", kind, get_args(Kind))
 
         # Labels and names, while the logits still have the titles of a data frame.
-        if names is None:
-            names = names_of_columns(logits, counts)
+        names = names_of_columns(logits, counts, names)
         refuse_swapped(logits, labels, counts)
         logits, labels, _ = flatten_positions(logits, labels)
         refuse_label_table(labels)
@@ -166,9 +165,7 @@ class Given:
     @property
     def read_as(self) -> Kind:
         """How scores are read: log-probabilities as they are, like logits."""
-        if self.kind == "probabilities":
-            return "probabilities"
-        return "logits"
+        return read_as(self.kind)
 
     def part(self, rng: np.random.Generator) -> np.ndarray | None:
         """Return rows that a rule is fitted on, ascending, drawn class by class; None for all.
@@ -237,7 +234,7 @@ def deal(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     shuffled = rng.permutation(len(labels))
     order = shuffled[stable_order(labels[shuffled])]
     sizes = np.bincount(labels)
-    place = _place_in_class(sizes)
+    place = place_in_class(sizes)
     # Each class begins at a fold of its own, or the first folds would get all classes of one sample.
     begin = np.repeat(rng.integers(FOLDS, size=len(sizes)), sizes)
     fold = np.empty(len(labels), np.uint8)
@@ -260,11 +257,15 @@ def draw_class_by_class(labels: np.ndarray, n: int, rng: np.random.Generator) ->
     wanted = part_sizes(sizes, n)
     # Sorted by class, and within a class in random order: the first ones of each are drawn.
     order = np.lexsort((rng.random(len(labels)), labels))
-    return np.sort(order[_place_in_class(sizes) < np.repeat(wanted, sizes)])
+    return np.sort(order[place_in_class(sizes) < np.repeat(wanted, sizes)])
 
 
-def _place_in_class(sizes: np.ndarray) -> np.ndarray:
-    """Return, of samples sorted by class, the how-manieth of its class each is, [N], from 0."""
+def place_in_class(sizes: np.ndarray) -> np.ndarray:
+    """Return the place of each sample within its class, [N] from 0, of samples sorted by class.
+
+    >>> place_in_class(np.array([3, 2]))
+    array([0, 1, 2, 0, 1])
+    """
     firsts = np.cumsum(sizes) - sizes
     return np.arange(sizes.sum()) - np.repeat(firsts, sizes)
 

@@ -27,6 +27,7 @@ from ..support.errors import Advice, LevelheadError
 from ..support.progress import StageProgress
 from ..support.types import Kind
 from .adjustment import Adjustment, Fits
+from .arguments import check_chosen_on, check_level
 from .calibration import fit_temperature, some_rows
 from .constant_direction import check_features, find_reach
 from .counts import Counts
@@ -37,12 +38,10 @@ from .goal import Goal
 from .judge import judge
 from .metrics import Metric, Tables
 from .predict import predict_all
-from .priors import PriorEstimate, estimate_target
+from .priors import ESTIMATE, PriorEstimate, check_is_estimate, estimate_target
 from .rules import DEFAULT, Rule, find_rule
 from .samples import Given, Samples
 from .tuned import Tuned
-
-ESTIMATE = "estimate"  # as target: from unlabelled samples
 
 
 def tune(
@@ -154,16 +153,14 @@ def tune_given(
     """
     # Check what is not checked yet, and make the goal one of these samples.
     check_level(level)
-    if not isinstance(chosen_on, str):
-        got = f"expected text, such as 'held-out', got {chosen_on!r}"
-        raise LevelheadError(got, parameter="chosen_on")
+    check_chosen_on(chosen_on)
     prior = None
     if isinstance(target, str):
         prior = _estimate(target, unlabelled, given, level)
         target = prior.target
     elif unlabelled is not None:
         reason = "these are for a target that is estimated; leave them out"
-        advice = Advice("target", "estimate", "to use them")
+        advice = Advice("target", ESTIMATE, "to use them")
         raise LevelheadError(reason, parameter="unlabelled", advice=advice)
     reach = None
     if features is not None:
@@ -421,16 +418,8 @@ def _estimate(target: str, unlabelled: Array | None, given: Given, level: float)
         given: the held-out samples, with labels.
         level: of the interval of each share.
     """
-    if target != ESTIMATE:
-        expected = "expected a share for each class, or 'estimate'"
-        raise LevelheadError(f"{expected}, got {target!r}", parameter="target")
+    check_is_estimate(target)
     held_out = (given.logits, given.labels)
     return estimate_target(
         unlabelled, given.counts, held_out, level=level, names=given.names, kind=given.read_as
     )
-
-
-def check_level(level: float) -> None:
-    """Raise LevelheadError unless an interval can have this level."""
-    if not 0 < level < 1:
-        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")

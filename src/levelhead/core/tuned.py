@@ -24,21 +24,24 @@ from ..show.style import html
 from ..support import atomic, text
 from ..support.arrays import Array, as_array, is_torch, to_numpy, widen
 from ..support.errors import LevelheadError
-from ..support.logits import lower_masked
+from ..support.logits import looks_like_probabilities, lower_masked
 from ..support.regular_file import check_regular_file
 from ..support.types import Kind, LabelTask
 from . import evidence_words
 from .adjustment import Adjustment
+from .class_names import check_titles, is_series
 from .evidence import Evidence
 from .floors import Floor
 from .metrics import Tables
 from .priors import PriorEstimate
 from .probabilities import log_of_probabilities, logit_of_probabilities
-from .rules import RULES
+from .rules import RULES, Rule
 from .tuned_json import from_dict, to_dict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_CERTAIN = 20  # rows that all sum to 1, from which on they are probabilities and no accident
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +175,7 @@ class Tuned:
     # ---- What it does --------------------------------------------------------------------------
 
     def apply(self, scores: Array) -> Array:
-        """Return adjusted scores: the largest of a row is the class to predict.
+        """Return adjusted scores, ``scale_k score_k + offset_k``: the largest of a row is the class to predict.
 
         Of several labels per sample, each whose score is above 0 is to be predicted.
 
@@ -185,12 +188,16 @@ class Tuned:
             An array or, of a tensor, a tensor of the same shape, in float32 or better.
 
         Raises:
-            LevelheadError: another number of classes, or scores that are no numbers of this kind.
+            LevelheadError: another number of classes, or scores that are not of this kind.
 
         Example:
             ``tuned.apply(model.predict_proba(x)).argmax(axis=1)`` are the classes, if it was tuned on
             probabilities. For calibrated probabilities take the softmax of
             ``tuned.apply(scores) / tuned.temperature``.
+
+        >>> tuned = Tuned("shift", Adjustment.adding([0.0, 1.5]), evidence=None, strength=1.0)
+        >>> tuned.apply(np.array([3.0, 2.0]))
+        array([3. , 3.5])
         """
         # To what is added to: probabilities become logarithms, or log odds where labels do not compete.
         values = self._check_scores(scores)
@@ -204,8 +211,16 @@ class Tuned:
 
     def _check_scores(self, scores: Array) -> Array:
         """Return scores [..., K] as floats, after checking their shape and that they are numbers."""
+        # A row of a data frame is read as the frame is, by its titles.
+        is_row = is_series(scores)
+        if is_row:
+            scores = scores.to_frame().T
+        if self.names is not None:
+            check_titles(scores, self.names)
         # Of tensors only the shape: to ask whether all numbers are finite would wait for their device.
         values = as_array(scores)
+        if is_row:
+            values = values[0]
         on_torch = is_torch(values)
         if not on_torch:
             values = _as_floats(values)
@@ -214,8 +229,22 @@ class Tuned:
             raise LevelheadError(f"{expected}, got shape {list(values.shape)}", parameter="scores")
         if on_torch or values.size == 0:
             return values
+        rows = values.reshape(-1, self.classes)
+        if self.kind != "probabilities" and not self.multilabel and len(rows) >= _CERTAIN:
+            self._refuse_probabilities(rows)
         # A masked score, -inf, becomes the lowest number: an infinite one cannot be adjusted.
-        return lower_masked(values.reshape(-1, self.classes)).reshape(values.shape)
+        return lower_masked(rows).reshape(values.shape)
+
+    def _refuse_probabilities(self, rows: np.ndarray) -> None:
+        """Raise LevelheadError if many rows are probabilities, and it was tuned on their logits.
+
+        Beside numbers from 0 to 1, offsets of a few units would decide every prediction. Few rows
+        may add up to 1 by accident, so it takes `_CERTAIN` of them.
+        """
+        if looks_like_probabilities(rows):
+            reason = f"it was tuned on {self.kind}, and these are probabilities"
+            instead = "give the scores before the softmax"
+            raise LevelheadError(f"{reason}; {instead}", parameter="scores")
 
     # ---- How it is told ------------------------------------------------------------------------
 
@@ -239,7 +268,7 @@ class Tuned:
         source = self.chosen_on
         if self.chosen_on == "test":
             source = "TEST DATA, so no test result of it is honest"
-        title = RULES[self.rule].title
+        title = rule_of(self).title
         facts = {"rule": f"{title}{strength}, chosen on {source} ({self.n} samples)"}
         # What it is worth, then under which conditions.
         if self.evidence is not None:
@@ -252,6 +281,8 @@ class Tuned:
             facts["floors"] = "; ".join(floor.text(self.names) for floor in self.floors)
         if self.prior is not None:
             facts["target"] = f"target {self.prior.shares_text()}; by {self.prior.source}"
+        elif self.target is not None and self.evidence is not None:
+            facts["target"] = evidence_words.target_text(self.target, self.names)
         if self.counted:
             facts["counts"] = "counts are those of the held-out labels"
         return facts
@@ -338,6 +369,13 @@ class Tuned:
 
         Args:
             path: where to, such as `tuned.json`. A file that is there is replaced.
+
+        >>> tuned = Tuned("shift", Adjustment.adding([0.0, 1.5]), evidence=None, strength=1.0)
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     tuned.save(f"{folder}/tuned.json")
+        ...     Tuned.load(f"{folder}/tuned.json").adjustment.offset
+        array([0. , 1.5])
         """
         write_tuned(self, path)
 
@@ -388,6 +426,23 @@ def read_tuned(path: str | Path) -> Tuned:
     except ValueError as flaw:
         reason = str(flaw).removeprefix(f"{path}: ")
         raise LevelheadError(f"{path}: not a file that `levelhead tune` wrote ({reason})") from None
+
+
+def rule_of(tuned: Tuned) -> Rule:
+    """Return the rule of a choice: what it is called, and what it does.
+
+    Of a rule of somebody's own that is not in `RULES`, only the name is known, and what was done by it.
+    """
+    if tuned.rule in RULES:
+        return RULES[tuned.rule]
+
+    class Unlisted(Rule):
+        name = tuned.rule
+        title = tuned.rule
+        multiplies = tuned.adjustment.multiplies
+        adds = tuned.adjustment.adds
+
+    return Unlisted()
 
 
 def tuned_of(tuned: Tuned | str | Path) -> Tuned:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from ..support.errors import LevelheadError
 from .class_names import listed
-from .rules import RULES
-from .tuned import Tuned
+from .tuned import Tuned, rule_of
 
 
 def check_for_head(tuned: Tuned, classes: int, names: Sequence[str] | None, where: str) -> None:
@@ -32,7 +31,7 @@ def check_for_head(tuned: Tuned, classes: int, names: Sequence[str] | None, wher
     if tuned.adjustment.smoothing:
         zeros = "it was tuned on probabilities of which some are 0, which no head gives"
         raise LevelheadError(f"{where}: {zeros}; {instead}")
-    RULES[tuned.rule].refuse_kind(tuned.kind)
+    rule_of(tuned).refuse_kind(tuned.kind)
     check_classes(tuned, classes, names, where)
 
 

@@ -41,9 +41,10 @@ from ..support.errors import LevelheadError, check_choice, in_file
 from ..support.fields import convert_fields_, record_from
 from ..support.types import Kind, PriorMethod
 from .adjustment import Adjustment
+from .arguments import check_level
 from .evidence import Evidence
 from .floors import Floor
-from .metrics import METRICS, Metric, Tables, error
+from .metrics import METRICS, Metric, Tables
 from .priors import PriorEstimate
 from .rules import RULES
 
@@ -96,10 +97,7 @@ class _Judged:
 
     def __post_init__(self) -> None:
         convert_fields_(self)
-        if not 0 < self.level < 1:
-            raise LevelheadError(
-                f"expected a number between 0 and 1, got {self.level:g}", parameter="level"
-            )
+        check_level(self.level)
         if self.standard_error < 0:
             raise LevelheadError(
                 f"expected 0 or more, got {self.standard_error:g}", parameter="standard_error"
@@ -290,8 +288,8 @@ def _evidence(
         return None
     with in_file("evidence"):
         judged = record_from(_Judged, values)
-        # A metric of somebody's own is known by its name alone: what it was worth is in the file.
-        metric = METRICS.get(judged.metric, Metric(judged.metric, judged.metric, error))
+        # A metric of somebody's own is known by its name alone; what it was worth is in the file.
+        metric = METRICS.get(judged.metric, Metric.of_name(judged.metric))
         # The same metric as was measured: toward the target, and of labels.
         if target is not None:
             metric = metric.toward(np.array(target))

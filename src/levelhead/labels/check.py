@@ -41,8 +41,7 @@ def check_label_table(labels: Array) -> np.ndarray:
            [ True,  True]])
     """
     with named("labels"):
-        with reported_as("expected 0 or 1 [N, K], got rows of different lengths", ValueError):
-            table = to_numpy(labels)
+        table = to_numpy(labels)
         if table.ndim == 1:
             expected = "expected 0 or 1 for each label of each sample, [N, K]"
             got = f"got one value per sample, [{len(table)}]"
@@ -107,6 +106,10 @@ def check_label_metric(
         LevelheadError: an unknown metric, costs beside another metric than the default, or costs of
             another shape, below 0, or less for an error than for a right decision.
     """
+    if isinstance(metric, Goal):
+        reason = "expected a metric, got a Goal, which is of classes"
+        instead = "pass its metric, cost and floors one by one"
+        raise LevelheadError(f"{reason}; {instead}", parameter="metric")
     asked = find_metric(metric)
     # Costs are a metric of their own. Next to the default, that is what is meant.
     if cost is not None and asked.name == DEFAULT_METRIC:

@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.evidence import Evidence
+from ..core.judge import judged_by
 from ..core.metrics import Metric, Tables
 from ..core.tuned import Tuned
 from .check import DEFAULT_METRIC, check_label_metric
@@ -38,20 +39,11 @@ def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
     Returns:
         The same choice with other evidence and, where costs are not known, one warning more.
     """
-    metric: str | Metric = DEFAULT_METRIC
-    level = 0.95
-    warnings = tuned.warnings
-    if tuned.evidence is not None:
-        level = tuned.evidence.level
-        if tuned.evidence.after.paid is None:
-            metric = tuned.evidence.metric
-        else:
-            note = f"costs are not kept with a choice, so these samples are judged by {metric}"
-            warnings = (*warnings, note)
-    of_label, _ = check_label_metric(metric, None, tuned.classes)
+    by = judged_by(tuned.evidence, DEFAULT_METRIC)
+    of_label, _ = check_label_metric(by.metric, None, tuned.classes)
     after = tuned.adjustment.scores(scores) > 0
-    evidence = judge_decisions(truth, scores > 0, after, of_label, None, level)
-    return replace(tuned, evidence=evidence, warnings=warnings)
+    evidence = judge_decisions(truth, scores > 0, after, of_label, None, by.level)
+    return replace(tuned, evidence=evidence, warnings=(*tuned.warnings, *by.notes))
 
 
 def has_both(truth: np.ndarray) -> np.ndarray:

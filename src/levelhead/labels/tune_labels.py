@@ -19,14 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.adjustment import Adjustment
-from ..core.class_names import listed
+from ..core.arguments import check_chosen_on, check_level
+from ..core.class_names import as_names, listed
 from ..core.counts import Counts
 from ..core.doubts import Doubt, doubt_training_rows, issue_warnings
 from ..core.floors import holds_with
 from ..core.metrics import Metric
 from ..core.rules import Offsets
 from ..core.samples import FOLDS, deal
-from ..core.tune import check_level
 from ..core.tuned import Floor, Tuned
 from ..support.arrays import Array, to_numpy
 from ..support.errors import LevelheadError
@@ -97,15 +97,13 @@ def tune_labels(
     """
     # What was given, checked.
     check_level(level)
+    check_chosen_on(chosen_on)
     truth = check_label_table(labels)
     size = truth.shape[1]
     of_label, costs = check_label_metric(metric, cost, size)
     label_names = None
     if names is not None:
-        if len(names) != size:
-            got = f"expected {size}, one per label, got {len(names)}"
-            raise LevelheadError(got, parameter="names")
-        label_names = tuple(map(str, names))
+        label_names = tuple(as_names(names, size))
     scores = check_label_scores(logits, truth, kind)
     least = check_label_floors(floors, truth, names)
     positives = check_label_counts(counts, truth, names)

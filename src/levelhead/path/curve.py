@@ -147,22 +147,6 @@ class _Stretches:
     flat: bool  # whether no part of the curve but slivers is higher
 
 
-@dataclass(frozen=True)
-class Point:
-    """The path at one gamma: what `GammaPath.at` and `GammaPath.best` return. Errors and accuracies are shares."""
-
-    gamma: float
-    error: float  # the share of samples that are wrong
-    balanced_error: float  # the mean of each class's own error
-    class_accuracy: np.ndarray  # [K], NaN for a class without samples
-    groups: dict[
-        str, float
-    ]  # the mean accuracy of many-, medium- and few-shot classes that have samples
-    plateau: tuple[float, float]  # around gamma, on which the metric asked for does not change
-    metric: str  # the name of the metric asked for
-    value: float  # of that metric here, as people know it
-
-
 def accumulate(
     start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]
 ) -> Curve:

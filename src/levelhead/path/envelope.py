@@ -63,11 +63,6 @@ class Envelope:
         predicted[self.sample[:upto]] = self.new_class[:upto]
         return predicted
 
-    def shares(self, gamma: float) -> np.ndarray:
-        """Return the share of each class among the predictions at gamma, [K]."""
-        predicted = self.predictions(gamma)
-        return np.bincount(predicted, minlength=self.classes) / len(predicted)
-
     def mismatch(self, target: np.ndarray | None = None) -> Curve:
         """Return half the sum of ``|share_k - target_k|`` over gamma.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .arrays import Array, is_torch, like
 
-__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_sum", "zeros"]
+__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_sum"]
 
 
 def exp(x: Array) -> Array:
@@ -78,8 +78,3 @@ def one_hot_sum(labels: np.ndarray, weights: Array, classes: int, as_is: Array) 
         return sums.index_add_(0, torch.as_tensor(labels, device=weights.device), weights)
     sums = [np.bincount(labels, column_weights, classes) for column_weights in weights.T]
     return like(np.stack(sums, axis=1), as_is)
-
-
-def zeros(shape: tuple[int, ...], as_is: Array) -> Array:
-    """Return zeros of a shape, of the kind, dtype and device of `as_is`."""
-    return like(np.zeros(shape), as_is)

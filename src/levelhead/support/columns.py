@@ -1,4 +1,4 @@
-"""Titles of columns that are numbers, or end in them, and the order that these give the columns.
+"""Titles of columns that are numbers, or have one in them, and the order that these give the columns.
 
 Tables and data frames are often sorted by title, by which logit_10 comes before logit_2. Numbers in
 titles are meant, and the order of columns may be an accident, so that numbers win, in files
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 _WHOLE = re.compile(r"[+-]?\d+")
-ENDS_IN_NUMBER = re.compile(r"(.*?)(\d+)[\])]?")  # logit_3, logit[3], score(3)
+_NUMBER_IN_TEXT = re.compile(r"(\d+)")
 
 
 def whole_number(value: object) -> int | None:
@@ -36,8 +36,9 @@ def whole_number(value: object) -> int | None:
 def number_order(titles: Sequence[object]) -> list[int] | None:
     """Return the places of columns in the order of their numbers; None if they are in that order.
 
-    Columns are numbered if all titles are different whole numbers, or if all begin alike and end in
-    0 to K - 1. Others may be names of classes, such as type1 and type2, which keep their order.
+    Columns are numbered if all titles are different whole numbers, or if they differ in one number,
+    which is 0 to K - 1. Others may be names of classes, such as type1 and type2, which keep their
+    order.
 
     Args:
         titles: of all columns; numbers or texts.
@@ -66,29 +67,50 @@ def column_numbers(titles: Sequence[object]) -> list[int] | None:
         if len(set(numbers)) < len(numbers):
             return None
         return numbers
-    # logit_0, logit_1: all must begin alike, and end in 0 to K - 1.
-    parts = [part for title in titles if (part := ENDS_IN_NUMBER.fullmatch(str(title)))]
-    if len(parts) < len(titles) or len({part[1] for part in parts}) > 1:
-        return None
-    ends = [int(part[2]) for part in parts]
-    if sorted(ends) == list(range(len(ends))):
-        return ends
+    # logit_0, logit_1, or class_0_prob, class_1_prob: the numbers must be 0 to K - 1.
+    numbers = numbers_in_titles(titles)
+    if numbers is not None and sorted(numbers) == list(range(len(numbers))):
+        return numbers
     return None
+
+
+def numbers_in_titles(titles: Sequence[object]) -> list[int] | None:
+    """Return the number in each title, if titles differ in that number alone; else None.
+
+    >>> numbers_in_titles(["v2_class_7_prob", "v2_class_10_prob"]), numbers_in_titles(["a7", "b10"])
+    ([7, 10], None)
+    """
+    # Texts and numbers by turns: v2_class_7_prob is v, 2, _class_, 7, _prob.
+    parts = [_NUMBER_IN_TEXT.split(str(title)) for title in titles]
+    if len({len(part) for part in parts}) != 1:
+        return None
+    different = [place for place in zip(*parts, strict=True) if len(set(place)) > 1]
+    if len(different) != 1 or not all(part.isdecimal() for part in different[0]):
+        return None
+    return [int(part) for part in different[0]]
 
 
 def titles_of(table: object) -> list[object] | None:
     """Return the titles of a data frame's columns, as they stand; None for anything else.
 
-    A frame is known by its `columns`, which pandas and polars have, and neither is imported to ask.
-    Titles of several levels are none.
+    A frame is known by its `columns`, which pandas and polars have, or by its `column_names`, as
+    pyarrow calls them; none is imported to ask. Titles of several levels become one text each.
     """
-    titles = getattr(table, "columns", None)
+    titles = getattr(table, "column_names", getattr(table, "columns", None))
     if titles is None or callable(titles):
         return None
     try:
         listed = list(titles)
     except TypeError:  # something else that happens to have `columns`
         return None
+    listed = [_joined(title) for title in listed]
     if not all(isinstance(title, str | int | float | np.number) for title in listed):
         return None
     return listed
+
+
+def _joined(title: object) -> object:
+    """Return the title of a column that has several levels, as pandas' pivots make them, as one text."""
+    if isinstance(title, tuple):
+        return "_".join(map(str, title))
+    return title

@@ -18,6 +18,7 @@ from .errors import Advice, LevelheadError, check_choice
 from .types import Kind
 
 LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
+_FIRST_ROWS = 1000  # by which kinds of scores are told apart
 _PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 100"
 
 
@@ -80,6 +81,19 @@ def _check_probabilities(values: np.ndarray, first: int) -> None:
     raise LevelheadError(reason, advice=Advice("kind", "logits", "if these are logits"))
 
 
+def read_as(kind: Kind) -> Kind:
+    """Return how scores of a kind are read: `probabilities` by their logarithms, others as `logits`.
+
+    Log-probabilities stay as they are, so that to whoever reads them they are logits.
+
+    >>> read_as("log-probabilities"), read_as("probabilities")
+    ('logits', 'probabilities')
+    """
+    if kind == "probabilities":
+        return "probabilities"
+    return "logits"
+
+
 # ---- Shape -------------------------------------------------------------------------------------
 
 
@@ -108,7 +122,7 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
         has_one_score = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
         aside = ""
         if has_one_score:
-            aside = "; for one score z per sample, stack (0, z) and use the rule shift"
+            aside = "; for one score z per sample, stack (0, z) and use a rule that adds, such as offsets"
         size = "[N, K] of at least 1 sample and 2 classes"
         raise LevelheadError(f"expected logits {size}, got shape {list(shape)}{aside}")
     if labels == shape[1] != shape[0]:
@@ -118,16 +132,15 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
         )
 
 
-def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0) -> None:
-    """Check that other logits than those tuned on have a column for each class, and enough rows.
+def check_columns(logits: Array, classes: int, parameter: str) -> None:
+    """Check that other logits than those tuned on have a column for each class.
 
     Args:
         logits: [M, K].
         classes: K.
         parameter: of the caller, that the message names.
-        least: rows that are needed.
     """
-    if logits.ndim != 2 or logits.shape[1] != classes or len(logits) < least:
+    if logits.ndim != 2 or logits.shape[1] != classes:
         raise LevelheadError(
             f"expected logits [M, {classes}], got shape {list(logits.shape)}", parameter=parameter
         )
@@ -233,30 +246,26 @@ def log_softmax(logits: Array) -> np.ndarray:
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
-def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
-    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
+def looks_like_probabilities(values: np.ndarray) -> bool:
+    """Return whether rows [N, K] lie within [0, 1] and each sum to 1, as after a softmax.
 
-    Args:
-        values: [N, K].
-        sample: rows that are looked at.
+    The first 1000 rows are looked at.
 
     >>> looks_like_probabilities(np.array([[0.2, 0.8]])), looks_like_probabilities(np.eye(2) - 1)
     (True, False)
     """
-    rows = np.asarray(values[:sample], np.float64)
+    rows = np.asarray(values[:_FIRST_ROWS], np.float64)
     if not ((rows >= 0).all() and (rows <= 1).all()):
         return False
     return np.allclose(rows.sum(axis=1), 1, atol=2e-3)
 
 
-def look_like_percentages(values: Array, sample: int = 1000) -> bool:
-    """Return whether rows lie within 0 and 100 and each sum to 100, to rounding.
+def look_like_percentages(values: Array) -> bool:
+    """Return whether rows [N, K] lie within [0, 100] and each sum to 100, to rounding.
 
-    Args:
-        values: [N, K].
-        sample: rows that are looked at.
+    The first 1000 rows are looked at.
     """
-    rows = to_numpy(values[:sample]).astype(np.float64)
+    rows = to_numpy(values[:_FIRST_ROWS]).astype(np.float64)
     if rows.ndim != 2 or not len(rows) or not ((rows >= 0).all() and (rows <= 100).all()):
         return False
     off = 0.2

@@ -28,7 +28,6 @@ def read_chunks(
     *,
     kind: Kind = "logits",
     size: int = 1 << 22,
-    check: bool = True,
     progress: RowProgress | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (first row, logits [n, K]) of each chunk of about `size` numbers.
@@ -39,8 +38,6 @@ def read_chunks(
         logits: [N, K]: an array, a tensor on any device, or a memory-mapped file.
         kind: of `probabilities`, the logarithms are yielded.
         size: of a chunk, in numbers: 4 million, or 32 MB of float64.
-        check: whether to check that all values are finite, or -inf for masked ones; not needed
-            where they were read before.
         progress: called with (rows done, rows in all).
 
     Raises:
@@ -70,9 +67,7 @@ def read_chunks(
         elif first == 0 and part.shape[1] > 1:
             # What looks like probabilities is refused by the first rows.
             check_logits(part[:1000])
-        if check:
-            part = lower_masked(part, first)
-        yield first, part
+        yield first, lower_masked(part, first)
         _forget(logits)
         if progress is not None:
             progress(min(first + step, rows), rows)

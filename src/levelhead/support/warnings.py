@@ -47,7 +47,7 @@ class NormWarning(LevelheadWarning):
 
 
 class MissingClassWarning(LevelheadWarning):
-    """A class has no sample in the data at hand: it is left as it is, and the warning names it."""
+    """A class has no sample in the data at hand, so nothing is fitted to it; the warning names it."""
 
 
 class CountsWarning(LevelheadWarning):
