@@ -8,9 +8,9 @@ from levelhead.files.output import Output
 
 
 def read_head(path, key=None):
-    found = ModelFile.at(path).locate_head(head=key)
-    (layer,) = found.layers
-    return load(layer, found.names)
+    located = ModelFile.at(path).locate_head(head=key)
+    (layer,) = located.layers
+    return load(layer, located.names)
 
 
 def write_head(path, out, head):

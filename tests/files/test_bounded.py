@@ -46,8 +46,8 @@ def inspect(path):
 def onnx(path, nodes, outputs=("y",), tensors=()):
     weight = numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(3, 4), "W")
     shown = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in outputs]
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])]
-    graph = helper.make_graph(nodes, "g", given, shown, [weight, *tensors])
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])]
+    graph = helper.make_graph(nodes, "g", inputs, shown, [weight, *tensors])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     path.write_bytes(model.SerializeToString())
     return path
@@ -75,16 +75,18 @@ def test_onnx_sum_of_every_value_in_a_chain_of_constants(tmp_path):
 def test_onnx_with_many_outputs_of_one_long_chain(tmp_path):
     chain = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(390)]
     outputs = [f"o{i}" for i in range(5000)]
-    made = [helper.make_node("Identity", ["v390"], [name]) for name in outputs]
-    status, said = inspect(onnx(tmp_path / "m.onnx", [GEMM, *chain, *made], outputs))
+    last = [helper.make_node("Identity", ["v390"], [name]) for name in outputs]
+    status, said = inspect(onnx(tmp_path / "m.onnx", [GEMM, *chain, *last], outputs))
     assert (status, "[3, 4]" in said) == (0, True)
 
 
 def test_onnx_with_many_heads(tmp_path):
     names = [f"W{i}" for i in range(3000)]
-    made = [helper.make_node("Gemm", ["x", name], [f"y{name}"], transB=1) for name in names]
+    heads = [helper.make_node("Gemm", ["x", name], [f"y{name}"], transB=1) for name in names]
     tensors = [numpy_helper.from_array(np.ones((3, 4), np.float32), name) for name in names]
-    status, said = inspect(onnx(tmp_path / "m.onnx", made, [f"y{name}" for name in names], tensors))
+    status, said = inspect(
+        onnx(tmp_path / "m.onnx", heads, [f"y{name}" for name in names], tensors)
+    )
     assert (status, "more than one layer could be the head" in said) == (2, True)
 
 
@@ -116,14 +118,14 @@ def test_outputs_of_one_model_share_what_was_walked():
             raise LevelheadError("no head here")
         return Linear("dense", None) if value == 1 else Passes([value - 1], "softmax")
 
-    known = {}
+    walked = {}
     for value in range(1, 3000):
-        assert layers_behind(value, look, known)["dense"].follows == ("softmax",) * (value > 1)
+        assert layers_behind(value, look, walked)["dense"].follows == ("softmax",) * (value > 1)
     assert looked == list(range(1, 3000))
     looked.clear()
     for _ in range(2):
         with pytest.raises(LevelheadError, match="no head here"):
-            layers_behind(-1, lambda value: Passes([0]) if value == -1 else look(value), known)
+            layers_behind(-1, lambda value: Passes([0]) if value == -1 else look(value), walked)
     assert looked == [0]
 
 
@@ -136,8 +138,8 @@ def test_sum_of_more_layers_than_any_model_has_is_refused():
 
 def keras_layer(kind, name, *sources, **settings):
     tensors = [
-        {"class_name": "__keras_tensor__", "config": {"keras_history": [one, 0, 0]}}
-        for one in sources
+        {"class_name": "__keras_tensor__", "config": {"keras_history": [source, 0, 0]}}
+        for source in sources
     ]
     nodes = [{"args": [tensors], "kwargs": {}}]
     settings = {"name": name, **settings}

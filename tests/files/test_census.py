@@ -20,8 +20,8 @@ def small_models():
     return importlib.import_module("bench.zoo.small_models")
 
 
-def verdicts(found, census):
-    return {road: found[road]["verdict"] for road in census.ROADS}
+def verdicts(judged, census):
+    return {road: judged[road]["verdict"] for road in census.ROADS}
 
 
 # A layer under a plain name, in a block of its own, one 1x1 convolution, two heads that are averaged.
@@ -43,20 +43,20 @@ RIGHT = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_head_is_found_on_every_road(name, census, small_models):
     case = small_models.transformers_case if "For" in name else small_models.timm_case
-    found = census.judge(*case(name))
-    assert verdicts(found, census) == dict.fromkeys(census.ROADS, "right")
-    assert all(found[road]["layers"] == RIGHT[name] for road in census.ROADS)
+    judged = census.judge(*case(name))
+    assert verdicts(judged, census) == dict.fromkeys(census.ROADS, "right")
+    assert all(judged[road]["layers"] == RIGHT[name] for road in census.ROADS)
 
 
 def test_second_head_that_nobody_declares_is_seen_and_an_example_settles_it(census, small_models):
     """VOLO adds the maximum of an auxiliary head's logits; `get_classifier()` names one of the two only."""
-    found = census.judge(*small_models.timm_case("volo_d1_224"))
-    assert verdicts(found, census) == {"counts": "refused", "example": "right", "model": "refused"}
+    judged = census.judge(*small_models.timm_case("volo_d1_224"))
+    assert verdicts(judged, census) == {"counts": "refused", "example": "right", "model": "refused"}
     assert (
         "head looks like the head, but aux_head [7, 384] may feed the output too"
-        in found["counts"]["reason"]
+        in judged["counts"]["reason"]
     )
-    assert sorted(found["example"]["layers"]) == ["aux_head", "head"]
+    assert sorted(judged["example"]["layers"]) == ["aux_head", "head"]
 
 
 def test_census_tells_a_wrong_edit(census, small_models):

@@ -7,23 +7,23 @@ from levelhead.files.model import AdjustedFile, adjusted_text
 from levelhead.files.undo import UndoResult, undo_text
 
 
-def inspection(**given):
+def inspection(**changes):
     plain = {
         "path": "m.onnx", "format": "ONNX", "layers": (HeadLayer("fc", "fc.weight", None, (2, 4), "F32"),),
         "norms": np.array([1.0, 2.0]), "names": None, "counts": None, "correlation": None, "bias_share": None,
         "bias_gap": None, "adjusted": None, "warnings": (),
     }  # fmt: skip
-    return Inspection(**(plain | given))
+    return Inspection(**(plain | changes))
 
 
-def result(**given):
+def result(**changes):
     plain = {
         "path": "a.pt", "out": "b c.pt", "original": None, "head": ("fc",), "rule": "rescale", "strength": 0.5,
         "bias": None, "counts": np.array([25, 100]), "scale": np.array([2.0, 1.0]), "offset": np.zeros(2),
         "before": np.array([0.5, 0.25]),
         "after": np.array([1.0, 0.25]), "sha256": {},
     }  # fmt: skip
-    return AdjustedFile(**(plain | given))
+    return AdjustedFile(**(plain | changes))
 
 
 def test_a_head_alone():

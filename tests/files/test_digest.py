@@ -50,30 +50,30 @@ def test_a_digest_with_edits_is_that_of_the_edited_bytes(large):
     middle = 5_000_000
     edits = [Edit(0, 3, b"longer than before"), Edit(middle, 4, b""), Edit(len(content), 0, b"end")]
     edited = b"longer than before" + content[3:middle] + content[middle + 4 :] + b"end"
-    with digest_meanwhile(large, edits) as found:
-        assert found() == hashlib.sha256(edited).hexdigest()
-    assert not found.thread.is_alive()
+    with digest_meanwhile(large, edits) as digest:
+        assert digest() == hashlib.sha256(edited).hexdigest()
+    assert not digest.thread.is_alive()
 
 
 def test_a_digest_begun_early_is_waited_for_once(large):
     begin_early(large)
     begun = module._early[str(large.resolve())]
-    with digest_meanwhile(large) as found:
-        assert found is begun
+    with digest_meanwhile(large) as digest:
+        assert digest is begun
     with digest_meanwhile(large) as again:
         assert again is not begun
-    assert found() == again() == file_sha256(large)
+    assert digest() == again() == file_sha256(large)
 
 
 def test_a_digest_begun_early_is_dropped_if_the_file_changed_or_edits_differ(large):
     begin_early(large)
     with large.open("r+b") as file:
         file.write(b"other")
-    with digest_meanwhile(large) as found:
-        assert found() == hashlib.sha256(large.read_bytes()).hexdigest()
+    with digest_meanwhile(large) as digest:
+        assert digest() == hashlib.sha256(large.read_bytes()).hexdigest()
     begin_early(large)
-    with digest_meanwhile(large, [Edit(0, 0, b"more")]) as found:
-        assert found() == hashlib.sha256(b"more" + large.read_bytes()).hexdigest()
+    with digest_meanwhile(large, [Edit(0, 0, b"more")]) as digest:
+        assert digest() == hashlib.sha256(b"more" + large.read_bytes()).hexdigest()
 
 
 def test_a_file_that_cannot_be_read_is_said_by_who_asks(large):
@@ -118,5 +118,5 @@ def test_a_large_file_goes_there_and_back_by_the_command_line(tmp_path, monkeypa
             cli.main()
         assert ended.value.code in (0, None), capsys.readouterr().err
     assert back.read_bytes() == source.read_bytes()
-    assert len({id(one) for one in waited}) == 2, "each file is hashed once"
+    assert len({id(digest) for digest in waited}) == 2, "each file is hashed once"
     assert not module._early

@@ -39,8 +39,8 @@ def head(bias=True, dtype=np.float32) -> lh.Head:
 
 
 def tensors(head):
-    made = {"body.weight": torch.ones(D, D), "fc.weight": torch.from_numpy(head.weight)}
-    return made if head.bias is None else {**made, "fc.bias": torch.from_numpy(head.bias)}
+    by_name = {"body.weight": torch.ones(D, D), "fc.weight": torch.from_numpy(head.weight)}
+    return by_name if head.bias is None else {**by_name, "fc.bias": torch.from_numpy(head.bias)}
 
 
 def numpy_arrays(head):
@@ -115,9 +115,9 @@ def test_the_file_has_what_the_rule_gives_bit_for_bit(saved, bias):
     done = adjust_file(path, out, lh.rules.Rescale(0.7), COUNTS, bias=bias)
     assert done.bias == bias
     by = replace(lh.Adjustment.scaling((COUNTS.max() / COUNTS) ** 0.7), bias=bias)
-    expected, got = by.head(head()), read_head(out)
-    assert got.weight.tobytes() == expected.weight.tobytes()
-    assert got.bias.tobytes() == expected.bias.tobytes()
+    expected, written = by.head(head()), read_head(out)
+    assert written.weight.tobytes() == expected.weight.tobytes()
+    assert written.bias.tobytes() == expected.bias.tobytes()
 
 
 @pytest.mark.parametrize("rule", ["tau", "shift"])
@@ -342,10 +342,10 @@ def test_logits_tell_how_many_predictions_rounding_could_flip(tmp_path):
 
 @pytest.mark.parametrize("named", ["b", "b,a"])
 def test_what_was_named_is_what_is_undone(tmp_path, named):
-    made = {
+    by_name = {
         key: torch.from_numpy(head().weight) + i for i, key in enumerate(("a.weight", "b.weight"))
     }
-    save_file(made, tmp_path / "m.safetensors")
+    save_file(by_name, tmp_path / "m.safetensors")
     adjust_file(
         tmp_path / "m.safetensors",
         tmp_path / "o.safetensors",
@@ -357,11 +357,12 @@ def test_what_was_named_is_what_is_undone(tmp_path, named):
     undo_file(tmp_path / "o.safetensors", tmp_path / "b.safetensors")
     for key in ("a", "b"):
         changed = (
-            read_head(tmp_path / "o.safetensors", key).weight[-1, 0] != made[f"{key}.weight"][-1, 0]
+            read_head(tmp_path / "o.safetensors", key).weight[-1, 0]
+            != by_name[f"{key}.weight"][-1, 0]
         )
         assert changed == (key in named)
         np.testing.assert_allclose(
-            read_head(tmp_path / "b.safetensors", key).weight, made[f"{key}.weight"], rtol=1e-6
+            read_head(tmp_path / "b.safetensors", key).weight, by_name[f"{key}.weight"], rtol=1e-6
         )
 
 

@@ -14,12 +14,12 @@ def spans(tmp_path):
     file.write_bytes(np.random.default_rng(0).bytes(20_000))
 
     def make(*entries, dtype="F32"):
-        found, at = {}, 0
+        span_of, at = {}, 0
         for entry in entries:
             key, *shape = entry.split()
-            found[key] = Span(key, file, at, dtype, tuple(map(int, shape)))
-            at += found[key].nbytes if dtype == "F32" else 0
-        return found
+            span_of[key] = Span(key, file, at, dtype, tuple(map(int, shape)))
+            at += span_of[key].nbytes if dtype == "F32" else 0
+        return span_of
 
     return make
 
@@ -371,9 +371,9 @@ def test_a_quantized_dtype_is_refused(spans):
 
 
 def test_the_same_bytes_under_two_keys_are_tied(spans):
-    one = spans("fc.weight 10 8")["fc.weight"]
+    span = spans("fc.weight 10 8")["fc.weight"]
     with pytest.raises(ValueError, match=r"fc\.weight is tied to embed\.weight"):
-        find_layers("m", {"fc.weight": one, "embed.weight": replace(one, key="embed.weight")})
+        find_layers("m", {"fc.weight": span, "embed.weight": replace(span, key="embed.weight")})
 
 
 def test_a_copy_of_the_whole_matrix_is_tied_but_not_within_a_pair(spans, tmp_path):

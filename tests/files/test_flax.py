@@ -25,8 +25,8 @@ def tensors(kernel="params.classifier.kernel", shape=(8, 3), bias=True, **others
     }
 
 
-def logits(found, kernel):
-    return X @ found[kernel].reshape(-1, 3) + found.get(kernel.replace("kernel", "bias"), 0)
+def logits(tensors, kernel):
+    return X @ tensors[kernel].reshape(-1, 3) + tensors.get(kernel.replace("kernel", "bias"), 0)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_kernel_is_scaled_by_columns_and_undone(made, named, tmp_path):
     result = adjust_file(
         path, out, lh.rules.Rescale(0.5), COUNTS, head=kernel[: -len("/kernel")] if named else None
     )
-    found = load_file(out)
-    assert np.allclose(logits(found, kernel), logits(made, kernel) * FACTORS, atol=1e-5)
-    changed = [name for name in made if not np.array_equal(made[name], found[name])]
+    adjusted = load_file(out)
+    assert np.allclose(logits(adjusted, kernel), logits(made, kernel) * FACTORS, atol=1e-5)
+    changed = [name for name in made if not np.array_equal(made[name], adjusted[name])]
     assert changed == [kernel, *(name for name in made if name == kernel.replace("kernel", "bias"))]
     assert result.head == (kernel[: -len("/kernel")].replace("/", "."),)
     undo_file(out, back)

@@ -20,8 +20,8 @@ def contents(folder):
 @pytest.fixture
 def folder(tmp_path):
     """A folder as the Trainer leaves it, with files that are no part of the model."""
-    made = tmp_path / "model"
-    made.mkdir()
+    place = tmp_path / "model"
+    place.mkdir()
     weight = torch.eye(3, 4).numpy()
     save_file(
         {
@@ -29,17 +29,17 @@ def folder(tmp_path):
             "classifier.weight": weight,
             "classifier.bias": weight[:, 0].copy(),
         },
-        made / "model.safetensors",
+        place / "model.safetensors",
     )
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "README.md"):
-        (made / name).write_text(json.dumps({"name": name}))
+        (place / name).write_text(json.dumps({"name": name}))
     for name in ("vocab.txt", "spiece.model", "LICENSE", "preprocessor_config.json"):
-        (made / name).write_bytes(b"\x00\xff" + name.encode())
+        (place / name).write_bytes(b"\x00\xff" + name.encode())
     for name in ("optimizer.pt", "training_args.bin", "pytorch_model.bin", ".gitattributes"):
-        (made / name).write_bytes(b"other")
-    (made / "runs").mkdir()
-    (made / "runs" / "events").write_bytes(b"log")
-    return made
+        (place / name).write_bytes(b"other")
+    (place / "runs").mkdir()
+    (place / "runs" / "events").write_bytes(b"log")
+    return place
 
 
 def test_everything_but_other_weights_and_state_is_copied(folder, tmp_path):
@@ -83,7 +83,7 @@ def test_folder_of_links_as_hugging_face_keeps_them_is_copied_whole(folder, tmp_
     blobs, snapshot = tmp_path / "cache/blobs", tmp_path / "cache/snapshots/0a1b"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
-    for number, path in enumerate(one for one in sorted(folder.iterdir()) if one.is_file()):
+    for number, path in enumerate(file for file in sorted(folder.iterdir()) if file.is_file()):
         path.rename(blobs / str(number))
         (snapshot / path.name).symlink_to(f"../../blobs/{number}")
     done = adjust_file(snapshot, tmp_path / "o", lh.rules.Rescale(0.5), COUNTS)

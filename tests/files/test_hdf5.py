@@ -28,11 +28,11 @@ def make(path, layers=3, **options):
 def by_library(path):
     arrays, names = {}, {}
 
-    def visit(key, one):
-        if isinstance(one, h5py.Dataset):
-            arrays[key] = (one.id.get_offset(), DTYPES[one.dtype.str], one.shape)
-        if "name" in one.attrs:
-            names[key] = one.attrs["name"]
+    def visit(key, entry):
+        if isinstance(entry, h5py.Dataset):
+            arrays[key] = (entry.id.get_offset(), DTYPES[entry.dtype.str], entry.shape)
+        if "name" in entry.attrs:
+            names[key] = entry.attrs["name"]
 
     with h5py.File(path) as file:
         file.visititems(visit)
@@ -43,8 +43,8 @@ def by_library(path):
 def test_arrays_and_names_are_where_the_library_has_them(layers, tmp_path):
     path = make(tmp_path / "m.h5", layers)
     spans, names = hdf5_arrays(path)
-    found = {key: (span.offset, span.dtype, span.shape) for key, span in spans.items()}
-    assert (found, names) == by_library(path)
+    arrays = {key: (span.offset, span.dtype, span.shape) for key, span in spans.items()}
+    assert (arrays, names) == by_library(path)
     inside = tmp_path / "inside"
     inside.write_bytes(b"x" * 100 + path.read_bytes() + b"y" * 50)
     moved, same = hdf5_arrays(inside, 100, path.stat().st_size)
@@ -63,8 +63,8 @@ def test_what_is_not_plain_numbers_in_one_piece_is_called_so(tmp_path):
         file.create_dataset("empty", shape=(0, 3), dtype="f4")
         file.create_dataset("texts", data=[b"a", b"bc"])
         file["soft"] = h5py.SoftLink("/whole")
-    found = {key: span.dtype for key, span in hdf5_arrays(tmp_path / "m.h5")[0].items()}
-    assert found == {
+    dtypes = {key: span.dtype for key, span in hdf5_arrays(tmp_path / "m.h5")[0].items()}
+    assert dtypes == {
         "packed": "F64, not in one piece", "whole": "int8", "big": "big-endian floats", "empty": "F32, without data",
         "texts": "numbers of class 9",
     }  # fmt: skip

@@ -42,8 +42,8 @@ def model(nodes=(GEMM,), tensors=None):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def save(path, made):
-    path.write_bytes(made.SerializeToString())
+def save(path, proto):
+    path.write_bytes(proto.SerializeToString())
     return path
 
 
@@ -55,9 +55,9 @@ def run(path):
 
 def rewired(tensor_bytes=None, graph_bytes=b""):
     """Return a model whose weight is this serialized tensor, and whose bytes end in `graph_bytes`."""
-    made = model(tensors=[numpy_helper.from_array(B, "b")])
+    proto = model(tensors=[numpy_helper.from_array(B, "b")])
     extra = b"" if tensor_bytes is None else field(7, field(5, tensor_bytes))
-    return made.SerializeToString() + extra + graph_bytes
+    return proto.SerializeToString() + extra + graph_bytes
 
 
 NUMBERS = field(9, W.tobytes())
@@ -77,11 +77,11 @@ TWICE = {
 def test_numbers_that_stand_twice_are_refused(tmp_path, name):
     path, data = tmp_path / "m.onnx", TWICE[name]
     if name != "the graph":  # the lengths around it have grown
-        made = onnx.ModelProto.FromString(model().SerializeToString())
+        proto = onnx.ModelProto.FromString(model().SerializeToString())
         tensor = TENSOR + (NUMBERS if name == "the same numbers" else field(9, bytes(48)))
-        graph = made.graph.SerializeToString().replace(field(5, TENSOR), field(5, tensor))
-        made.ClearField("graph")
-        data = made.SerializeToString() + field(7, graph)
+        graph = proto.graph.SerializeToString().replace(field(5, TENSOR), field(5, tensor))
+        proto.ClearField("graph")
+        data = proto.SerializeToString() + field(7, graph)
         expected = bytes(48) if name == "numbers" else W.tobytes()
         assert (
             onnx.ModelProto.FromString(data).graph.initializer[0].raw_data == expected
@@ -95,9 +95,9 @@ def test_numbers_that_stand_twice_are_refused(tmp_path, name):
 
 
 def tensor_of(dims, data=b""):
-    made = T(name="W", data_type=T.FLOAT, raw_data=data)
-    made.dims.extend(dims)
-    return made
+    proto = T(name="W", data_type=T.FLOAT, raw_data=data)
+    proto.dims.extend(dims)
+    return proto
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def tensor_of(dims, data=b""):
 )
 def test_dims_that_are_not_of_a_matrix_are_refused(tmp_path, dims):
     for data in (b"", W.tobytes()):
-        made = model(tensors=[tensor_of(dims, data), numpy_helper.from_array(B, "b")])
+        proto = model(tensors=[tensor_of(dims, data), numpy_helper.from_array(B, "b")])
         with pytest.raises(LevelheadError, match=r"m\.onnx: "):
             adjust_file(
-                save(tmp_path / "m.onnx", made), tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS
+                save(tmp_path / "m.onnx", proto), tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS
             )
     assert os.listdir(tmp_path) == ["m.onnx"]
 
@@ -172,22 +172,22 @@ def test_external_numbers_of_a_function_or_a_sparse_tensor_are_copied_too(tmp_pa
     (tmp_path / "out").mkdir()
     for name in ("f", "s"):
         (tmp_path / name).write_bytes(bytes(16))
-    made = model()
+    proto = model()
     inside, sparse = (
         T(name=f"{name}1", data_type=T.FLOAT, data_location=T.EXTERNAL, dims=[4]) for name in "fs"
     )
     inside.external_data.add(key="location", value="f")
     sparse.external_data.add(key="location", value="s")
     constant = helper.make_node("Constant", [], ["c"], value=inside)
-    made.functions.append(
+    proto.functions.append(
         helper.make_function("d", "F", [], ["c"], [constant], [helper.make_opsetid("", 17)])
     )
     indices = numpy_helper.from_array(np.arange(4), "s1_indices")
-    made.graph.sparse_initializer.append(
+    proto.graph.sparse_initializer.append(
         onnx.SparseTensorProto(values=sparse, indices=indices, dims=[9])
     )
-    found = READER.find(save(tmp_path / "m.onnx", made))
-    assert {file.name for file in found.files} == {"m.onnx", "f", "s"}
+    content = READER.find(save(tmp_path / "m.onnx", proto))
+    assert {file.name for file in content.files} == {"m.onnx", "f", "s"}
 
 
 def diamonds(depth):
@@ -260,8 +260,10 @@ def test_a_graph_that_cannot_be_run_is_refused_or_scaled_but_never_a_traceback(
     tmp_path, name, rule
 ):
     weight = W if "chain" in name else W.T.copy()
-    made = model(ODD[name], [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(B, "b")])
-    path = save(tmp_path / "m.onnx", made)
+    proto = model(
+        ODD[name], [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(B, "b")]
+    )
+    path = save(tmp_path / "m.onnx", proto)
     done = False
     with suppress(LevelheadError):
         adjust_file(path, tmp_path / "o.onnx", own_rule(rule, 0.5), COUNTS)
@@ -270,13 +272,14 @@ def test_a_graph_that_cannot_be_run_is_refused_or_scaled_but_never_a_traceback(
 
 
 def test_two_initializers_of_one_name_are_refused(tmp_path):
-    made = model(
+    proto = model(
         tensors=[
-            numpy_helper.from_array(one, name) for one, name in ((W, "W"), (W + 1, "W"), (B, "b"))
+            numpy_helper.from_array(values, name)
+            for values, name in ((W, "W"), (W + 1, "W"), (B, "b"))
         ]
     )
     with pytest.raises(LevelheadError, match=r"m\.onnx: .*two constants are called 'W'"):
-        READER.find(save(tmp_path / "m.onnx", made))
+        READER.find(save(tmp_path / "m.onnx", proto))
 
 
 def test_a_group_of_unknown_fields_is_refused_with_the_name_of_the_file(tmp_path):
@@ -346,6 +349,8 @@ def test_a_number_in_the_place_of_a_tensor_is_not_counted_as_one(tmp_path):
     path, out = tmp_path / "m.onnx", tmp_path / "o.onnx"
     path.write_bytes(model.SerializeToString() + field(7, inner))
     adjust_file(path, out, lh.rules.Rescale(0.5), [16, 4, 1])
-    found = {one.name: numpy_helper.to_array(one) for one in onnx.load(out).graph.initializer}
-    np.testing.assert_array_equal(found["W"], weight * [[1], [2], [4]])
-    np.testing.assert_array_equal(found["V"], other)
+    values_of = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(out).graph.initializer
+    }
+    np.testing.assert_array_equal(values_of["W"], weight * [[1], [2], [4]])
+    np.testing.assert_array_equal(values_of["V"], other)

@@ -1,7 +1,6 @@
 """Keras files: .keras and .weights.h5, adjusted without Keras, judged by what real Keras does with them."""
 
 import json
-import os
 import zipfile
 
 import numpy as np
@@ -12,15 +11,11 @@ from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-keras = pytest.importorskip("keras", reason="Keras is not installed: pip install keras h5py")
+from ..keras_library import MARKS, L, keras
+
 h5py = pytest.importorskip("h5py")
 
-L = keras.layers
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]  # Keras's own, of torch
+pytestmark = MARKS
 
 COUNTS = [100, 25, 4]
 FACTORS = np.array([1.0, 2.0, 5.0])  # (100 / n)^0.5
@@ -81,15 +76,15 @@ MODELS = {  # how to make it, and what names its head among the weights alone
 
 
 def trained(make):
-    made, rng = make(), np.random.default_rng(1)
-    for weight in made.weights:
+    network, rng = make(), np.random.default_rng(1)
+    for weight in network.weights:
         weight.assign(rng.normal(size=tuple(weight.shape)))
-    made.compile("adam", "mse")
-    inputs = X.reshape(-1, *made.input_shape[1:])
-    made.fit(
+    network.compile("adam", "mse")
+    inputs = X.reshape(-1, *network.input_shape[1:])
+    network.fit(
         inputs, np.ones((6, 3)), verbose=0
     )  # the optimizer's variables have the kernels' shapes
-    return made
+    return network
 
 
 def logits(model):
@@ -194,7 +189,9 @@ def test_subclassed_model_is_read_by_names_and_shapes(tmp_path):
     model = Subclassed()
     model(X)
     model.save(tmp_path / "m.keras")
-    assert [one.key for one in inspect_file(tmp_path / "m.keras", counts=COUNTS).layers] == ["head"]
+    assert [layer.key for layer in inspect_file(tmp_path / "m.keras", counts=COUNTS).layers] == [
+        "head"
+    ]
     before = keras.ops.convert_to_numpy(model(X))
     model.save_weights(tmp_path / "m.weights.h5")
     adjust_file(

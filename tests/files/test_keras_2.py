@@ -23,12 +23,12 @@ def arrays(path):
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         weights = io.BytesIO(archive.read("model.weights.h5"))
-    found = {}
+    values_of = {}
     with h5py.File(weights) as file:
         file.visititems(
-            lambda key, one: found.update({key: one[()]}) if hasattr(one, "shape") else None
+            lambda key, one: values_of.update({key: one[()]}) if hasattr(one, "shape") else None
         )
-    return found
+    return values_of
 
 
 @pytest.mark.parametrize(("name", "place"), [("functional", "dense_4"), ("sequential", "dense_2")])

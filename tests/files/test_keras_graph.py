@@ -1,21 +1,14 @@
 """What follows a head in a Keras graph: judged alike in memory and in a `.keras` file."""
 
-import os
-
 import numpy as np
 import pytest
 
 import levelhead as lh
 from levelhead.files.model import adjust_file
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-keras = pytest.importorskip("keras", reason="Keras is not installed: pip install keras h5py")
+from ..keras_library import MARKS, L, keras
 
-L = keras.layers
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]  # Keras's own, of torch
+pytestmark = MARKS
 
 COUNTS = [100, 25, 4]
 LOGITS = np.array([[4.0, 2, 0], [4, 1, 2], [4, 3, 1], [4, 1.5, 3]])

@@ -57,18 +57,18 @@ class OwnModel(keras.Model):
     """A functional model that is a class of one's own."""
 
     def __init__(self, **how):
-        given = keras.Input((8,))
-        super().__init__(given, L.Dense(3, name="top")(given), **how)
+        inputs = keras.Input((8,))
+        super().__init__(inputs, L.Dense(3, name="top")(inputs), **how)
 
     def get_config(self):
         return {}
 
 
 def functional(*layers):
-    x = given = keras.Input((8,))
+    x = inputs = keras.Input((8,))
     for layer in layers:
         x = layer(x)
-    return keras.Model(given, x)
+    return keras.Model(inputs, x)
 
 
 def sequential(*layers):
@@ -90,7 +90,7 @@ def test_a_head_behind_layers_of_ones_own_is_found(kind, make, tmp_path):
     model.save(path)
     adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS)
     before, after = (
-        keras.models.load_model(one).get_layer("top").get_weights()[0] for one in (path, out)
+        keras.models.load_model(file).get_layer("top").get_weights()[0] for file in (path, out)
     )
     np.testing.assert_allclose(after, before * FACTORS, rtol=1e-6)
 

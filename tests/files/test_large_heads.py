@@ -63,15 +63,15 @@ def test_what_is_written_is_the_same_to_the_bit(
     by = own_rule(rule, strength)
     want = adjust_file(path, tmp_path / "whole.safetensors", by, COUNTS, bias=policy)
     large()
-    got = adjust_file(path, tmp_path / "large.safetensors", by, COUNTS, bias=policy)
+    written = adjust_file(path, tmp_path / "large.safetensors", by, COUNTS, bias=policy)
     assert (tmp_path / "large.safetensors").read_bytes() == (
         tmp_path / "whole.safetensors"
     ).read_bytes()
     kept = [(tmp_path / f"{name}.safetensors.original").read_bytes() for name in ("large", "whole")]
     assert kept[0].replace(b"large", b"whole") == kept[1]
-    assert np.array_equal(got.before, want.before)
-    assert np.array_equal(got.after, want.after)
-    assert got.notes == want.notes
+    assert np.array_equal(written.before, want.before)
+    assert np.array_equal(written.after, want.after)
+    assert written.notes == want.notes
     assert undo_file(tmp_path / "large.safetensors", tmp_path / "back.safetensors").exact
     assert (tmp_path / "back.safetensors").read_bytes() == path.read_bytes()
 
@@ -81,14 +81,14 @@ def test_inspect_says_the_same(tmp_path, large, dtype):
     path = model(tmp_path / "m.safetensors", dtype)
     want = inspect_file(path, counts=COUNTS)
     large()
-    got = inspect_file(path, counts=COUNTS)
-    assert np.allclose(got.norms, want.norms, rtol=1e-15)
-    assert (got.layers, got.correlation, got.warnings) == (
+    said = inspect_file(path, counts=COUNTS)
+    assert np.allclose(said.norms, want.norms, rtol=1e-15)
+    assert (said.layers, said.correlation, said.warnings) == (
         want.layers,
         want.correlation,
         want.warnings,
     )
-    assert (got.bias_share, got.bias_gap) == pytest.approx((want.bias_share, want.bias_gap))
+    assert (said.bias_share, said.bias_gap) == pytest.approx((want.bias_share, want.bias_gap))
 
 
 def set_nan(weight):

@@ -21,8 +21,8 @@ DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 def arrays(path):
-    with np.load(path) as found:
-        return {key: found[key] for key in found.files}
+    with np.load(path) as stored:
+        return {key: stored[key] for key in stored.files}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

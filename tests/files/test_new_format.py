@@ -133,8 +133,8 @@ def test_the_command_line_takes_it(levelhead, model, tmp_path):
 @pytest.mark.parametrize("command", ["inspect", "adjust"])
 def test_the_help_names_it_with_its_suffix(levelhead, command):
     text = re.sub(r"[\s│]+", " ", run(levelhead, command, "--help"))
-    for one in MODEL_FORMATS.values():
-        assert f"{one.name} ({' '.join(one.suffixes)})" in text
+    for model_format in MODEL_FORMATS.values():
+        assert f"{model_format.name} ({' '.join(model_format.suffixes)})" in text
 
 
 def test_what_is_no_model_is_refused_with_its_suffix_among_those_expected(tmp_path):
@@ -164,4 +164,4 @@ def test_a_copy_of_it_in_a_folder_is_left_behind(model, tmp_path):
     (folder / "tokenizer.txt").write_text("a", encoding="utf-8")
     save_file({"fc.weight": np.eye(4, 7, dtype=np.float32)}, folder / "model.safetensors")
     adjust_file(folder, out, lh.rules.Rescale(0.5), COUNTS)
-    assert sorted(one.name for one in out.iterdir()) == ["model.safetensors", "tokenizer.txt"]
+    assert sorted(path.name for path in out.iterdir()) == ["model.safetensors", "tokenizer.txt"]

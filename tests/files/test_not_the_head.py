@@ -133,6 +133,24 @@ def test_layer_whose_block_adds_or_attends_is_refused_also_by_its_name(tmp_path,
         adjust_file(model, tmp_path / "out.pt", lh.rules.Rescale(0.5), COUNTS, head="conv2.lin")
 
 
+@pytest.mark.parametrize("name", ["proj_skip", "conv_shortcut", "blocks.3.short_cut.0"])
+def test_layer_that_leads_past_others_is_not_the_head(tmp_path, name):
+    state = {"body.weight": torch.randn(16, 8), "body.bias": torch.randn(16)}
+    state |= {f"{name}.weight": torch.randn(K, 8), f"{name}.bias": torch.randn(K)}
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(lh.LevelheadError):
+        adjust_file(tmp_path / "model.pt", tmp_path / "out.pt", lh.rules.Rescale(0.5), COUNTS)
+    assert not (tmp_path / "out.pt").exists()
+
+
+@pytest.mark.parametrize("name", ["class_scale", "logit_scales", "temperatures"])
+def test_head_next_to_a_scale_for_each_class_is_refused(tmp_path, name):
+    state = nn.ModuleDict({"body": nn.Linear(8, 8), "fc": nn.Linear(8, K)}).state_dict()
+    torch.save({**state, name: torch.ones(K)}, tmp_path / "model.pt")
+    with pytest.raises(lh.LevelheadError, match=f"fc looks like the head, but there is a {name}"):
+        adjust_file(tmp_path / "model.pt", tmp_path / "out.pt", lh.rules.Rescale(0.5), COUNTS)
+
+
 @pytest.mark.parametrize("head", ["weight", "fc"])
 def test_bare_matrix_is_taken_by_its_name(tmp_path, head):
     key = "weight" if head == "weight" else "fc.weight"

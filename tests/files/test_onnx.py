@@ -43,9 +43,9 @@ def save(path, nodes, tensors, *, outputs=("y",), inputs=(("x", ["N", D]),), **h
         [helper.make_tensor_value_info(name, T.FLOAT, ["N", "C"]) for name in outputs],
         tensors,
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    made.metadata_props.add(key="author", value="somebody")
-    onnx.save(made, path, **how)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    proto.metadata_props.add(key="author", value="somebody")
+    onnx.save(proto, path, **how)
     return path
 
 
@@ -163,8 +163,8 @@ def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
     inside = set(range(weight, weight + W.nbytes)) | set(range(bias, bias + B.nbytes))
     assert differs
     assert set(differs) <= inside
-    made = onnx.load(tmp_path / "o.onnx")
-    assert {p.key for p in made.metadata_props} >= {
+    written = onnx.load(tmp_path / "o.onnx")
+    assert {p.key for p in written.metadata_props} >= {
         "author",
         "levelhead.strength",
         "levelhead.counts",
@@ -174,9 +174,9 @@ def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
 
 def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     path = save(tmp_path / "m.onnx", *MODELS["Gemm, transB=1"])
-    made = onnx.load(path)
-    made.metadata_props.add(key="levelhead.model", value="not even JSON")
-    onnx.save(made, path)
+    proto = onnx.load(path)
+    proto.metadata_props.add(key="levelhead.model", value="not even JSON")
+    onnx.save(proto, path)
     adjust_file(path, tmp_path / "once.onnx", lh.rules.Rescale(0.5), COUNTS)
     adjust_file(
         tmp_path / "once.onnx", tmp_path / "twice.onnx", lh.rules.Rescale(0.5), COUNTS, again=True
@@ -185,13 +185,17 @@ def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     assert (tmp_path / "back.onnx").read_bytes() == path.read_bytes()
     (tmp_path / "once.onnx.original").unlink()
     undo_file(tmp_path / "once.onnx", tmp_path / "divided.onnx")
-    found = {
-        name: {one.key: one.value for one in onnx.load(tmp_path / f"{name}.onnx").metadata_props}
+    metadata_of = {
+        name: {
+            entry.key: entry.value for entry in onnx.load(tmp_path / f"{name}.onnx").metadata_props
+        }
         for name in ("once", "twice", "divided")
     }
     kept = {"author": "somebody", "levelhead.model": "not even JSON"}
-    assert found["divided"] == kept
-    assert all(entries.items() > kept.items() for entries in (found["once"], found["twice"]))
+    assert metadata_of["divided"] == kept
+    assert all(
+        entries.items() > kept.items() for entries in (metadata_of["once"], metadata_of["twice"])
+    )
 
 
 @settings(max_examples=15, deadline=None)
@@ -364,49 +368,6 @@ def test_a_file_that_is_not_a_model_is_refused_and_named(tmp_path, data):
         READER.find(tmp_path / "m.onnx")
 
 
-@pytest.fixture
-def external(tmp_path):
-    (tmp_path / "in").mkdir()
-    nodes, tensors = MODELS["a hidden layer before it"]
-    copies = [T.FromString(tensor.SerializeToString()) for tensor in tensors]
-    return save(
-        tmp_path / "in" / "m.onnx",
-        nodes,
-        copies,
-        save_as_external_data=True,
-        location="m.onnx.data",
-        size_threshold=0,
-    )
-
-
-@pytest.mark.parametrize(
-    ("out", "data"),
-    [("in/o.onnx", "in/o.onnx.data"), ("elsewhere/o.onnx", "elsewhere/m.onnx.data")],
-)
-def test_external_weights_are_copied_changed_and_put_back(tmp_path, external, out, data):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "back").mkdir()
-    before = {file.name: file.read_bytes() for file in external.parent.iterdir()}
-    adjust_file(external, tmp_path / out, lh.rules.Rescale(0.5), COUNTS)
-    assert (tmp_path / data).is_file()
-    np.testing.assert_allclose(
-        run(tmp_path / out)[0], run(external)[0] * FACTORS, rtol=1e-5, atol=1e-4
-    )
-    onnx.checker.check_model(str(tmp_path / out))
-    assert {name: (external.parent / name).read_bytes() for name in before} == before
-    undo_file(tmp_path / out, tmp_path / "back" / "m.onnx")
-    assert {file.name: file.read_bytes() for file in (tmp_path / "back").iterdir()} == before
-
-
-def test_external_weights_that_are_not_there_are_named(external):
-    (external.parent / "m.onnx.data").unlink()
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"m\.onnx\.data: no such file; expected external weights of m\.onnx",
-    ):
-        READER.find(external)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -467,42 +428,6 @@ def test_a_graph_in_a_circle_is_refused(tmp_path):
     path = save(tmp_path / "m.onnx", [node("Identity", "z", "y"), node("Identity", "y", "z")], [])
     with pytest.raises(ValueError, match=r"m\.onnx: output 'y': comes from itself"):
         READER.find(path)
-
-
-@pytest.mark.parametrize(("key", "value"), [("offset", "-8"), ("offset", "x"), ("location", None)])
-def test_external_numbers_without_a_place_are_refused(tmp_path, key, value):
-    path = save(
-        tmp_path / "m.onnx",
-        *MODELS["Gemm, transB=1"],
-        save_as_external_data=True,
-        location="d",
-        size_threshold=0,
-    )
-    model = onnx.load(path, load_external_data=False)
-    for tensor in model.graph.initializer:
-        kept = {entry.key: entry.value for entry in tensor.external_data} | {key: value}
-        del tensor.external_data[:]
-        for name, text in kept.items():
-            if text is not None:
-                tensor.external_data.add(key=name, value=text)
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match=r"m\.onnx: 'W' is kept in an unknown file"):
-        READER.find(path)
-
-
-@pytest.mark.parametrize(("of", "to", "offset"), [("V", "W", 0), ("V", "W", -4), ("b", "W", 4)])
-def test_external_bytes_that_two_tensors_have_are_tied(external, of, to, offset):
-    model = onnx.load(external, load_external_data=False)
-    entries = {
-        tensor.name: {entry.key: entry for entry in tensor.external_data}
-        for tensor in model.graph.initializer
-    }
-    entries[of]["offset"].value = str(int(entries[to]["offset"].value) + offset)
-    external.write_bytes(model.SerializeToString())
-    with pytest.raises(
-        ValueError, match=rf"m\.onnx: '{to}' has the same bytes of m\.onnx\.data as '{of}'"
-    ):
-        READER.find(external)
 
 
 def reduced(path, head, shape, *, opset=17, **how):

@@ -44,10 +44,10 @@ def written(path, model, classes, names=None, zipmap=True, **options):
     model.fit(x, y if names is None else np.array(names)[y])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = to_onnx(
+        proto = to_onnx(
             model, x[:1], options={"zipmap": zipmap, **options} if not zipmap or options else None
         )
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
     return model
 
 
@@ -57,8 +57,8 @@ def label(path, x):
 
 
 def scores(model, x):
-    found = model.decision_function(x)
-    return np.stack([np.zeros(len(x)), found], axis=1) if found.ndim == 1 else found
+    decided = model.decision_function(x)
+    return np.stack([np.zeros(len(x)), decided], axis=1) if decided.ndim == 1 else decided
 
 
 MODELS = {
@@ -114,9 +114,11 @@ def test_probabilities_after_a_binary_shift_are_those_of_the_shifted_score(tmp_p
     x, _ = data(2, seed=1)
     adjust_file(path, out, lh.rules.Shift(0.7), COUNTS[2])
     shifted = model.decision_function(x) + 0.7 * np.log(160 / 40)
-    got = onnxruntime.InferenceSession(out).run(None, {"X": x})[1]
+    probabilities = onnxruntime.InferenceSession(out).run(None, {"X": x})[1]
     assert np.allclose(
-        got, np.stack([1 / (1 + np.exp(shifted)), 1 / (1 + np.exp(-shifted))], axis=1), atol=1e-5
+        probabilities,
+        np.stack([1 / (1 + np.exp(shifted)), 1 / (1 + np.exp(-shifted))], axis=1),
+        atol=1e-5,
     )
 
 

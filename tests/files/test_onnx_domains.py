@@ -33,9 +33,9 @@ def save(path, nodes, functions, domains):
         for name, size in (("x", D), ("y", K))
     ]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], [raw(W, "W"), raw(B, "b")])
-    opsets = [*OPSETS, *(helper.make_opsetid(one, 1) for one in domains)]
-    made = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9)
-    path.write_bytes(made.SerializeToString())
+    opsets = [*OPSETS, *(helper.make_opsetid(domain, 1) for domain in domains)]
+    proto = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9)
+    path.write_bytes(proto.SerializeToString())
     return path
 
 
@@ -58,7 +58,7 @@ def test_a_function_of_the_models_own_is_not_the_operator_of_its_name(name, doma
     np.testing.assert_allclose(run(path), (X @ W.T + B)[:, ::-1], rtol=1e-5)
     with pytest.raises(ValueError, match=f"comes from {domain}::{name}; expected"):
         adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
-    assert [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_a_function_that_has_the_name_of_a_standard_operator_is_not_taken_for_it(tmp_path):
@@ -69,9 +69,9 @@ def test_a_function_that_has_the_name_of_a_standard_operator_is_not_taken_for_it
 
 
 def test_the_constants_of_another_domain_are_not_constants(tmp_path):
-    made = helper.make_node("Constant", [], ["V"], domain="mine", value=raw(W))
+    constant = helper.make_node("Constant", [], ["V"], domain="mine", value=raw(W))
     gemm = helper.make_node("Gemm", ["x", "V", "b"], ["y"], transB=1)
-    path = save(tmp_path / "m.onnx", [made, gemm], [], ["mine"])
+    path = save(tmp_path / "m.onnx", [constant, gemm], [], ["mine"])
     with pytest.raises(ValueError, match=r"computed, not constant \(mine::Constant\)"):
         inspect_file(path)
 

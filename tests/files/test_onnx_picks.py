@@ -30,11 +30,11 @@ def ints(name, *values):
 
 
 def save(path, nodes, tensors=(), *, shape=("N", D), kind=T.FLOAT, rank=2):
-    used = {name for one in nodes for name in one.input}
-    held = [one for one in (raw(W, "W"), raw(B, "b"), *tensors) if one.name in used]
-    given = helper.make_tensor_value_info("x", T.FLOAT, shape)
+    used = {name for part in nodes for name in part.input}
+    held = [part for part in (raw(W, "W"), raw(B, "b"), *tensors) if part.name in used]
+    inputs = helper.make_tensor_value_info("x", T.FLOAT, shape)
     shown = helper.make_tensor_value_info("y", kind, [f"n{i}" for i in range(rank)])
-    graph = helper.make_graph(nodes, "g", [given], [shown], held)
+    graph = helper.make_graph(nodes, "g", [inputs], [shown], held)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     path.write_bytes(model.SerializeToString())
     return path
@@ -99,6 +99,26 @@ def test_what_comes_after_the_classes_competed_only_picks(kind, tmp_path):
     np.testing.assert_allclose(run(out), expected(shifted()), rtol=1e-4, atol=1e-6)
     undo_file(out, back)
     assert back.read_bytes() == path.read_bytes()
+
+
+TURNED = {
+    "Gather": ([node("Gather", "p order", "y", axis=1)], [ints("order", *range(K - 1, -1, -1))]),
+    "Slice": (
+        [node("Slice", "p last before one back", "y")],
+        [ints("last", K - 1), ints("before", -K - 1), ints("one", 1), ints("back", -1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TURNED)
+def test_classes_in_another_order_than_the_rows_are_refused(kind, tmp_path):
+    nodes, tensors = TURNED[kind]
+    path = save(tmp_path / "m.onnx", [*SOFTMAX, *nodes], tensors)
+    with pytest.raises(ValueError, match="puts the classes in another order than its rows; pass"):
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(0.5), COUNTS)
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(0.5), COUNTS, head="W")
+    expected = softmax(shifted())[:, ::-1]
+    np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected, rtol=1e-4, atol=1e-6)
 
 
 SEQUENCE = ("N", STEPS, D)

@@ -25,7 +25,7 @@ def save(path, scales=None, sizes=None, **attributes):
     tensors = [numpy_helper.from_array(W, "head.weight"), numpy_helper.from_array(B, "head.bias")]
     if sizes is None:
         tensors.append(numpy_helper.from_array(np.array(scales, np.float32), "scales"))
-        given = ["z", "", "scales"]
+        inputs = ["z", "", "scales"]
     else:
         numbers = {"zero": [0], "two": [2], "more": sizes}
         tensors += [
@@ -37,8 +37,8 @@ def save(path, scales=None, sizes=None, **attributes):
             helper.make_node("Slice", ["shape", "zero", "two", "zero"], ["first"]),
             helper.make_node("Concat", ["first", "more"], ["sizes"], axis=0),
         ]
-        given = ["z", "", "", "sizes"]
-    nodes += [helper.make_node("Resize", given, ["y"], mode="linear", **attributes)]
+        inputs = ["z", "", "", "sizes"]
+    nodes += [helper.make_node("Resize", inputs, ["y"], mode="linear", **attributes)]
     values = [
         helper.make_tensor_value_info(name, T.FLOAT, shape)
         for name, shape in (("x", ["N", 5, "H", "W"]),)

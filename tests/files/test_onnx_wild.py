@@ -31,10 +31,10 @@ def ints(name, *values):
 
 
 def save(path, nodes, tensors=(), *, shape=("N", D), rank=None):
-    used = {name for one in nodes for name in one.input} - {
-        name for one in nodes for name in one.output
+    used = {name for part in nodes for name in part.input} - {
+        name for part in nodes for name in part.output
     }
-    held = [one for one in (raw(W, "W"), raw(B, "b"), *tensors) if one.name in used]
+    held = [part for part in (raw(W, "W"), raw(B, "b"), *tensors) if part.name in used]
     sizes = {"x": shape, "y": [f"n{i}" for i in range(rank or len(shape))]}
     values = [helper.make_tensor_value_info(name, T.FLOAT, size) for name, size in sizes.items()]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], held)
@@ -383,7 +383,7 @@ def test_a_new_bias_and_a_new_name_of_the_weights_file_change_the_same_lengths(t
     save(path, [node("MatMul", "x V", "y")], [raw(W[:, :5].copy(), "V")])
     before = run(path)
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="w", size_threshold=0)
-    kept = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     tuned = tuned_for("vector", 0.5, COUNTS[:5])
     adjust_file(path, out, tuned)
     adjust_file(out, tmp_path / "twice.onnx", tuned, again=True)
@@ -395,4 +395,4 @@ def test_a_new_bias_and_a_new_name_of_the_weights_file_change_the_same_lengths(t
     onnx.checker.check_model(str(tmp_path / "twice.onnx"))
     back.mkdir()
     undo_file(out, back / "m.onnx")
-    assert {one.name: one.read_bytes() for one in back.iterdir()} == kept
+    assert {file.name: file.read_bytes() for file in back.iterdir()} == kept

@@ -21,7 +21,8 @@ def refusal(path):
     return message
 
 
-@pytest.mark.parametrize("suffix", [".json", ".ubj"])
+@pytest.mark.filterwarnings("ignore:.*UBJSON format as default")
+@pytest.mark.parametrize("suffix", [".json", ".ubj", ".model"])
 def test_a_model_of_xgboost_is_named(suffix, tmp_path):
     xgboost = pytest.importorskip("xgboost")
     path = tmp_path / f"m{suffix}"
@@ -31,9 +32,10 @@ def test_a_model_of_xgboost_is_named(suffix, tmp_path):
     assert "AdjustedPredictor(model, tuned)" in message
 
 
-def test_a_model_of_lightgbm_is_named(tmp_path):
+@pytest.mark.parametrize("suffix", [".txt", ".model"])
+def test_a_model_of_lightgbm_is_named(suffix, tmp_path):
     lightgbm = pytest.importorskip("lightgbm")
-    path = tmp_path / "m.txt"
+    path = tmp_path / f"m{suffix}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)

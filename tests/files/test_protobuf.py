@@ -40,15 +40,15 @@ def model():
         helper.make_node("If", ["raw1"], ["y"], name="branch", **branches),
     ]
     graph = helper.make_graph(nodes, "g", [], [], tensors)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.metadata_props.add(key="author", value="somebody" * 1000)
-    return made
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    proto.metadata_props.add(key="author", value="somebody" * 1000)
+    return proto
 
 
-def without_long_numbers(made):
+def without_long_numbers(proto):
     """The same, by the library: numbers of more bytes than are held, out of each tensor, and a mark in their place."""
     fields = ("raw_data", "float_data", "double_data", "string_data")
-    for tensor in messages(made, "TensorProto"):
+    for tensor in messages(proto, "TensorProto"):
         for name in fields:
             alone = (
                 T(**{name: getattr(tensor, name)}).SerializeToString()
@@ -61,28 +61,28 @@ def without_long_numbers(made):
                 if name == "raw_data":
                     tensor.raw_data = b""
                 tensor.external_data.add(key=LEFT_OUT)
-    return made
+    return proto
 
 
 @pytest.mark.parametrize("piece", [20, 64, 1 << 13])
 def test_an_outline_is_the_message_without_its_long_numbers(tmp_path, monkeypatch, piece):
     monkeypatch.setattr(protobuf, "PIECE", piece)
-    path, made = tmp_path / "m", model()
-    path.write_bytes(made.SerializeToString())
-    found = onnx.ModelProto.FromString(outline(WireFile.of(path), MODEL_MESSAGE, LONGEST_HELD))
-    expected = without_long_numbers(onnx.ModelProto.FromString(made.SerializeToString()))
+    path, proto = tmp_path / "m", model()
+    path.write_bytes(proto.SerializeToString())
+    outlined = onnx.ModelProto.FromString(outline(WireFile.of(path), MODEL_MESSAGE, LONGEST_HELD))
+    expected = without_long_numbers(onnx.ModelProto.FromString(proto.SerializeToString()))
     for tensor in messages(expected, "TensorProto"):  # of two texts, only the long one is left out
         if tensor.name == "text":
             tensor.string_data.extend([b"", b"b"])
-    assert found == expected
-    assert found.ByteSize() < 40_000 < made.ByteSize()
+    assert outlined == expected
+    assert outlined.ByteSize() < 40_000 < proto.ByteSize()
 
 
 def test_a_field_is_found_where_it_is(tmp_path):
-    path, made = tmp_path / "m", model()
-    path.write_bytes(made.SerializeToString())
+    path, proto = tmp_path / "m", model()
+    path.write_bytes(proto.SerializeToString())
     file = WireFile.of(path)
-    for i, tensor in enumerate(made.graph.initializer):
+    for i, tensor in enumerate(proto.graph.initializer):
         start, end = file.locate([(7, None), (5, i)])
         assert T.FromString(file.read(start, end)) == tensor
     assert file.locate([(7, None), (5, 99)]) == (0, 0)
@@ -91,8 +91,8 @@ def test_a_field_is_found_where_it_is(tmp_path):
 @pytest.mark.parametrize("size", [0, 100, 20_000, 3_000_000])
 def test_the_lengths_around_splices_are_corrected(tmp_path, size):
     """Also where two parts of one message change, named by an index or as the only one."""
-    path, made = tmp_path / "m", model()
-    path.write_bytes(made.SerializeToString())
+    path, proto = tmp_path / "m", model()
+    path.write_bytes(proto.SerializeToString())
     file = WireFile.of(path)
     name, author = ((7, None), (5, 3), (8, 0)), ((7, 0), (1, 1), (3, 0))
     title, kind = "n" * size, "i" * (size // 2)
@@ -101,9 +101,9 @@ def test_the_lengths_around_splices_are_corrected(tmp_path, size):
         start, end = file.locate(steps)
         changes.append(Splice(start, end - start, text.encode(), steps))
     rewrite(path, tmp_path / "out", lambda _: with_lengths(file, changes))
-    made.graph.initializer[3].name = title
-    made.graph.node[1].name = kind
-    assert onnx.ModelProto.FromString((tmp_path / "out").read_bytes()) == made
+    proto.graph.initializer[3].name = title
+    proto.graph.node[1].name = kind
+    assert onnx.ModelProto.FromString((tmp_path / "out").read_bytes()) == proto
 
 
 @pytest.mark.parametrize(

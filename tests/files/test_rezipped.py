@@ -148,7 +148,7 @@ def test_records_that_share_a_name_or_bytes_are_refused(tmp_path):
     path = stored(tmp_path / "n.pt", checkpoint())
     data = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as file:
-        first, second, *_ = [one for one in file.infolist() if "/data/" in one.filename]
+        first, second, *_ = [record for record in file.infolist() if "/data/" in record.filename]
     entry = data.index(b"PK\x01\x02", data.rindex(second.filename.encode()) - 60)
     data[entry + 42 : entry + 46] = struct.pack("<I", first.header_offset)
     path.write_bytes(data)

@@ -23,14 +23,16 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 def model(dtype=torch.float32, classes=5, bias=True, **more):
     generator = torch.Generator().manual_seed(0)
-    made = {
+    tensors = {
         "conv.weight": torch.randn(8, 3, 3, 3, generator=generator),
         "steps": torch.arange(3),
         **more,
     }
-    made["fc.weight"] = torch.randn(classes, 8, generator=generator).to(dtype)
+    tensors["fc.weight"] = torch.randn(classes, 8, generator=generator).to(dtype)
     return (
-        {**made, "fc.bias": torch.randn(classes, generator=generator).to(dtype)} if bias else made
+        {**tensors, "fc.bias": torch.randn(classes, generator=generator).to(dtype)}
+        if bias
+        else tensors
     )
 
 

@@ -16,17 +16,17 @@ def tuned_for(
 ) -> lh.Tuned:
     """Return a choice of a rule at a strength; of rules with numbers for each class, at 0 it changes nothing."""
     counts = np.array(counts)
-    found = RULES[rule]
+    named_rule = RULES[rule]
     classes = len(counts)
-    if isinstance(found, OneStrength):
+    if isinstance(named_rule, OneStrength):
         norms = np.linspace(2, 1, classes) if norms is None else norms
-        adjustment = type(found)(strength).on_head(
+        adjustment = type(named_rule)(strength).on_head(
             lh.Head(np.asarray(norms, float)[:, None]), counts
         )
         more = {"strength": strength, **more}
     else:
-        scale = SCALE[:classes] if found.multiplies and strength else np.ones(classes)
-        offset = OFFSET[:classes] if found.adds and strength else np.zeros(classes)
+        scale = SCALE[:classes] if named_rule.multiplies and strength else np.ones(classes)
+        offset = OFFSET[:classes] if named_rule.adds and strength else np.zeros(classes)
         adjustment = lh.Adjustment(scale, offset)
     return lh.Tuned(
         **{

@@ -440,8 +440,8 @@ def test_file_says_whether_its_gain_was_judged_for_these_weights(tmp_path):
     save_file({"fc.weight": torch.randn(K, 12)}, tmp_path / "model.safetensors")
     labels = np.repeat(np.arange(K), [150, 70, 50, 30])
     logits = 2 * np.eye(K)[labels] + DRAW.normal(size=(300, K)) + np.log(COUNTS)
-    for given, judged in ((None, False), (FEATURES, True)):
-        tuned = lh.tune(logits, labels, COUNTS, features=given)
+    for features, judged in ((None, False), (FEATURES, True)):
+        tuned = lh.tune(logits, labels, COUNTS, features=features)
         out = tmp_path / f"{judged}.safetensors"
         done = adjust_file(tmp_path / "model.safetensors", out, tuned, features=FEATURES)
         assert ("note: its gain was judged for a bias" in adjusted_text(done)) is not judged

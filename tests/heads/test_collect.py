@@ -33,16 +33,16 @@ def loader(*, size=40, data=(X, Y), **options):
 def by_hand(model):
     copied = nn.Sequential(*model).eval()
     with torch.no_grad():
-        found = copied(X)
+        inputs = copied(X)
     model.train()
     model[1].eval()
-    return found
+    return inputs
 
 
-def check(found, logits, labels=Y):
+def check(collected, logits, labels=Y):
     """Compare what was collected, but for the last bits of a product: those depend on the size of a batch."""
-    assert torch.allclose(found[0], logits, atol=1e-5)
-    assert torch.equal(found[1], labels)
+    assert torch.allclose(collected[0], logits, atol=1e-5)
+    assert torch.equal(collected[1], labels)
 
 
 def test_logits_are_those_collected_by_hand(model):
@@ -79,7 +79,9 @@ def test_batches_may_be_dicts(model, label):
     truth = by_hand(model)
     check(lh.collect(Named(model), batches), truth)
     check(lh.collect(model, batches), truth)  # one input, whatever its name
-    pairs = (({"pixel_values": one["pixel_values"]}, one[label]) for one in batches)  # read once
+    pairs = (
+        ({"pixel_values": batch["pixel_values"]}, batch[label]) for batch in batches
+    )  # read once
     check(lh.collect(Named(model), pairs), truth)
 
 
@@ -144,9 +146,9 @@ def test_loader_of_training_data_is_refused(model):
 
 
 def test_loader_that_shuffles_is_doubted(model):
-    with pytest.warns(lh.warnings.LeakageWarning, match="shuffles") as found:
+    with pytest.warns(lh.warnings.LeakageWarning, match="shuffles") as warned:
         lh.collect(model, loader(sampler=RandomSampler(X)))
-    assert found[0].filename == __file__
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize(

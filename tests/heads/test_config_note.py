@@ -5,31 +5,17 @@ import json
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 
+from ..hosts.small_bert import small_bert
+
 pytestmark = pytest.mark.slow  # the library takes seconds to import
 
 COUNTS = [100, 25, 4]
-
-
-def network():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return BertForSequenceClassification(
-            BertConfig(
-                vocab_size=20,
-                hidden_size=8,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=8,
-                max_position_embeddings=8,
-                num_labels=3,
-            )
-        )
 
 
 def reload(model, folder):
@@ -47,7 +33,7 @@ def shift():
 
 
 def test_second_adjustment_after_a_reload_is_noticed(tmp_path):
-    model = network()
+    model = small_bert()
     lh.rescale_(model, COUNTS, gamma=0.5)
     loaded = reload(model, tmp_path / "a")
     for again in (
@@ -63,7 +49,7 @@ def test_second_adjustment_after_a_reload_is_noticed(tmp_path):
 
 
 def test_note_says_what_was_done_and_goes_with_restore(tmp_path):
-    model, tuned = network(), shift()
+    model, tuned = small_bert(), shift()
     adjusted = lh.adjust_(model, tuned)
     loaded = reload(model, tmp_path / "a")
     note = json.loads((tmp_path / "a" / "config.json").read_text())["levelhead"]
@@ -82,7 +68,7 @@ def test_note_says_what_was_done_and_goes_with_restore(tmp_path):
 
 
 def test_head_trained_since_may_be_adjusted(tmp_path):
-    model = network()
+    model = small_bert()
     lh.rescale_(model, COUNTS, gamma=0.5)
     loaded = reload(model, tmp_path)
     with torch.no_grad():
@@ -95,7 +81,7 @@ def test_head_trained_since_may_be_adjusted(tmp_path):
     "note", [3, {}, {"rule": "shift"}, {"rule": ["x"], "strength": 1, "sha256": 2}]
 )
 def test_note_of_another_kind_is_not_read(note):
-    model = network()
+    model = small_bert()
     model.config.levelhead = note
     lh.rescale_(model, COUNTS, gamma=0.5).restore()
     assert model.config.levelhead == note
@@ -103,7 +89,7 @@ def test_note_of_another_kind_is_not_read(note):
 
 @pytest.mark.parametrize("rule", ["rescale", "shift"])
 def test_file_of_a_model_that_was_adjusted_in_memory_is_noticed(tmp_path, rule):
-    model, (folder, out) = network(), (tmp_path / "a", tmp_path / "out")
+    model, (folder, out) = small_bert(), (tmp_path / "a", tmp_path / "out")
     if rule == "shift":
         lh.adjust_(model, shift())
     else:
@@ -131,7 +117,7 @@ def test_file_of_a_model_that_was_adjusted_in_memory_is_noticed(tmp_path, rule):
 @pytest.mark.parametrize("size", ["5GB", "2KB"])
 @pytest.mark.parametrize("rule", ["rescale", "shift"])
 def test_model_loaded_from_an_adjusted_file_is_noticed(tmp_path, size, rule):
-    network().save_pretrained(tmp_path / "plain", max_shard_size=size)
+    small_bert().save_pretrained(tmp_path / "plain", max_shard_size=size)
     if rule == "shift":
         adjust_file(tmp_path / "plain", tmp_path / "leveled", shift())
     else:
@@ -154,7 +140,7 @@ def test_model_loaded_from_an_adjusted_file_is_noticed(tmp_path, size, rule):
 
 @pytest.mark.parametrize("content", [b"", b"{", b"x" * 40, None])
 def test_damaged_files_next_to_a_model_in_memory_do_no_harm(tmp_path, content):
-    network().save_pretrained(tmp_path)
+    small_bert().save_pretrained(tmp_path)
     loaded = BertForSequenceClassification.from_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()  # the model maps its bytes
     if content is not None:
@@ -173,7 +159,7 @@ HALVES = [torch.bfloat16, torch.float16, torch.float32]
 @pytest.mark.parametrize("rule", ["rescale", "shift"])
 def test_second_adjustment_is_noticed_in_another_precision(tmp_path, saved, held, rule):
     """Models are often adjusted in one precision and saved in another."""
-    model = network().to(held)
+    model = small_bert().to(held)
     lh.adjust_(model, shift()) if rule == "shift" else lh.rescale_(model, COUNTS, gamma=0.5)
     with pytest.raises(ValueError, match="adjusted already"):
         lh.rescale_(copy.deepcopy(model).to(saved), COUNTS, gamma=0.5)
@@ -187,7 +173,7 @@ def test_second_adjustment_is_noticed_in_another_precision(tmp_path, saved, held
 
 @pytest.mark.parametrize("rule", ["rescale", "shift"])
 def test_adjusted_file_loaded_in_another_precision_is_noticed(tmp_path, rule):
-    network().save_pretrained(tmp_path / "plain")
+    small_bert().save_pretrained(tmp_path / "plain")
     if rule == "shift":
         adjust_file(tmp_path / "plain", tmp_path / "leveled", shift())
     else:

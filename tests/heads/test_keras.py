@@ -1,22 +1,15 @@
 """Heads in Keras models: kernels [d, K] found by the graph, adjusted in place, judged by what the logits do."""
 
-import os
-
 import numpy as np
 import pytest
 
 import levelhead as lh
+from levelhead.core.head import normalize
+from levelhead.heads.keras import read, write
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-keras = pytest.importorskip("keras", reason="Keras is not installed: pip install keras h5py")
-from levelhead.core.head import normalize  # noqa: E402
-from levelhead.heads.keras import read, write  # noqa: E402
+from ..keras_library import MARKS, L, keras
 
-L = keras.layers
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]  # Keras's own, of torch
+pytestmark = MARKS
 
 COUNTS = [100, 25, 4]
 FACTORS = np.array([1.0, 2.0, 5.0])  # (100 / n)^0.5

@@ -33,7 +33,9 @@ class Scaled(nn.Module):
         return logits * getattr(self, self.name)
 
 
-@pytest.mark.parametrize("name", ["logit_scale", "scale", "temperature", "tau", "s"])
+@pytest.mark.parametrize(
+    "name", ["logit_scale", "scale", "temperature", "tau", "s", "class_scale", "logits_temperature"]
+)
 @pytest.mark.parametrize("buffer", [False, True])
 def test_head_next_to_a_scale_needs_an_example_or_its_name(name, buffer):
     model = Scaled(name, buffer=buffer)

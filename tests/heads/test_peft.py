@@ -119,9 +119,9 @@ def test_original_module_is_neither_offered_nor_taken(kind):
     wrapper, inner = f"base_model.model.{MODELS[kind][3]}", MODELS[kind][4]
     for unused in ("original_module", "modules_to_save.other"):
         layer = f"{wrapper}.{unused}{inner}"
-        for given in (layer, model.get_submodule(layer)):
+        for name_or_module in (layer, model.get_submodule(layer)):
             with pytest.raises(ValueError, match=r"is not used.*modules_to_save\.default") as error:
-                rescale_(model, COUNTS, gamma=0.5, layer=given)
+                rescale_(model, COUNTS, gamma=0.5, layer=name_or_module)
             assert layer in str(error.value)
     assert (
         list(find_head(model, layer=wrapper))

@@ -97,5 +97,5 @@ def test_wrong_shares_are_named(tmp_path, monkeypatch, content, says):
 
 def test_shares_come_from_words_or_a_file_by_class(tmp_path):
     (tmp_path / "s.json").write_text('{"cat": 0.25, "ant": 0.75}')
-    for given in ("0.75,0.25", str(tmp_path / "s.json")):
-        assert target_shares(given, ["ant", "cat"], 2).tolist() == [0.75, 0.25]
+    for words_or_file in ("0.75,0.25", str(tmp_path / "s.json")):
+        assert target_shares(words_or_file, ["ant", "cat"], 2).tolist() == [0.75, 0.25]

@@ -25,6 +25,7 @@ from levelhead.core.counts import resolve
 from levelhead.core.tuned import read_tuned
 from levelhead.io import arrays, numpy_file, table_parquet
 from levelhead.io.arrays import read_counts, read_names
+from levelhead.io.pickle_check import check_pickle
 from levelhead.io.samples_file import read
 from levelhead.io.table_file import table_parts
 from levelhead.support import text
@@ -33,10 +34,10 @@ LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 
 
 def test_damaged_files_are_read_or_refused_in_one_line():
-    found = fuzz_data.run(executions=1500, seed=3)
-    assert found["wrong"] == {}
-    assert found["documented errors"] > 300
-    assert found["read"] > 150
+    summary = fuzz_data.run(executions=1500, seed=3)
+    assert summary["wrong"] == {}
+    assert summary["documented errors"] > 300
+    assert summary["read"] > 150
 
 
 def test_an_entry_of_a_safetensors_header_may_be_a_list_as_its_library_reads_it(tmp_path):
@@ -60,11 +61,16 @@ def test_a_row_of_millions_of_cells_is_refused_at_once(tmp_path, titled):
         assert time.process_time() - began < 2  # it was 20 s
 
 
-def test_what_a_header_calls_a_kind_of_number_breaks_no_line(tmp_path):
+def write_two_line_dtype(path):
+    """Write a safetensors file whose header calls a kind of number by two lines."""
     header = json.dumps(
         {"logits": {"dtype": "F\n32", "shape": [1], "data_offsets": [0, 4]}}
     ).encode()
-    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+
+
+def test_what_a_header_calls_a_kind_of_number_breaks_no_line(tmp_path):
+    write_two_line_dtype(tmp_path / "x.safetensors")
     with pytest.raises(LevelheadError, match=r"x\.safetensors: .*`F\\n32`[^\n]*$"):
         arrays.read(tmp_path / "x.safetensors")
 
@@ -150,6 +156,11 @@ def test_well_compressed_arrays_of_a_usual_size_are_read(tmp_path):
 class Runs:
     def __reduce__(self):
         return os.mkdir, ("it-ran",)
+
+
+def test_a_pickle_of_tuples_in_tuples_is_refused():
+    with pytest.raises(LevelheadError, match="too deep"):
+        check_pickle(b"(" + b"(t" * 2 + b"\x85" * 100 + b".")
 
 
 @pytest.mark.parametrize("name", ["x.pt", "x.npy", "x.npz"])
@@ -399,8 +410,8 @@ def test_the_values_of_a_parquet_file_are_counted_as_pyarrow_counts_them(tmp_pat
         {"write_page_index": True},
     ):
         parquet.write_table(table(columns).replace_schema_metadata({"key": "value"}), path, **how)
-        found = parquet.read_metadata(path)
-        groups = [found.row_group(i) for i in range(found.num_row_groups)]
+        metadata = parquet.read_metadata(path)
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         assert (
             table_parquet.read_claims(path).values
             == sum(group.column(i).num_values for group in groups for i in range(4))

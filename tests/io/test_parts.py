@@ -29,10 +29,10 @@ def test_what_is_written_in_parts_is_read_at_once(suffix, dtype):
     with write_parts(Path(f"x{suffix}"), key="scores", titles=NAMES) as writer:
         for rows in np.array_split(values, 7):
             writer.write(rows, {})
-    found = read(f"x{suffix}")
-    np.testing.assert_array_equal(found.astype(dtype), values)
+    whole = read(f"x{suffix}")
+    np.testing.assert_array_equal(whole.astype(dtype), values)
     if suffix not in (".csv", ".tsv"):
-        assert found.dtype == dtype
+        assert whole.dtype == dtype
 
 
 def test_numpy_reads_what_is_written():
@@ -70,9 +70,9 @@ def test_a_new_file_replaces_none():
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_text_that_pandas_wrote_is_read_in_parts(index, separator):
     pd.DataFrame(SCORES, columns=NAMES).to_csv("x.csv", index=index, sep=separator)
-    found = read_parts("x.csv", 3, size=300)
-    parts = list(found.parts)
-    assert (found.classes, found.names, len(parts)) == (3, tuple(NAMES), 3)
+    table = read_parts("x.csv", 3, size=300)
+    parts = list(table.parts)
+    assert (table.classes, table.names, len(parts)) == (3, tuple(NAMES), 3)
     np.testing.assert_array_equal(
         np.concatenate([part.scores for part in parts]).astype(np.float32), SCORES
     )
@@ -80,9 +80,9 @@ def test_text_that_pandas_wrote_is_read_in_parts(index, separator):
 
 def test_text_without_titles_is_read_in_parts():
     np.savetxt("x.csv", SCORES, delimiter=",")
-    found = read_parts("x.csv", 3, size=300)
-    assert found.names is None
-    assert sum(len(part.scores) for part in found.parts) == 250
+    table = read_parts("x.csv", 3, size=300)
+    assert table.names is None
+    assert sum(len(part.scores) for part in table.parts) == 250
 
 
 @pytest.mark.parametrize("title", ["logit_{}", "{}"])
@@ -98,16 +98,16 @@ def test_columns_by_number_are_put_in_the_order_of_the_numbers(title, names):
 def test_names_are_those_of_the_file_in_its_order():
     frame = pd.DataFrame(SCORES, columns=["logit_dog", "logit_cat", "logit_owl"])
     frame.assign(id=range(250), label="cat").to_csv("x.csv", index=False)
-    found = read_parts("x.csv", 3, NAMES)
-    assert found.names == ("dog", "cat", "owl")
-    assert list(next(found.parts).others) == ["id", "label"]
+    table = read_parts("x.csv", 3, NAMES)
+    assert table.names == ("dog", "cat", "owl")
+    assert list(next(table.parts).others) == ["id", "label"]
 
 
 def test_lists_in_a_column_are_rows():
     pd.DataFrame({"logits": SCORES.tolist()}).to_parquet("x.parquet")
-    found = read_parts("x.parquet", 3, size=300)
-    assert found.classes == 3
-    np.testing.assert_allclose(np.concatenate([part.scores for part in found.parts]), SCORES)
+    table = read_parts("x.parquet", 3, size=300)
+    assert table.classes == 3
+    np.testing.assert_allclose(np.concatenate([part.scores for part in table.parts]), SCORES)
 
 
 @pytest.mark.parametrize(

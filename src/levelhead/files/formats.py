@@ -120,6 +120,9 @@ _BY_CONTENT = (
     ),
     _Content(".json", lambda path, start: b'"learner"' in start, _XGBOOST),
     _Content(".txt", lambda path, start: start.startswith(b"tree\nversion="), _LIGHTGBM),
+    # Both write what they are asked to, whatever it is called; .model is a usual name.
+    _Content(".model", lambda path, start: start.startswith(b"tree\nversion="), _LIGHTGBM),
+    _Content(".model", lambda path, start: b"learner" in start, _XGBOOST),
 )
 
 # Other weights and the state of a training: a second copy of a model in its folder would not be

@@ -171,6 +171,29 @@ def picked_axes(graph: Graph, node: NodeProto) -> list[int] | None:
     return list(range(len(starts)))
 
 
+def reorders(graph: Graph, node: NodeProto, classes: int | None) -> bool:
+    """Return whether a Gather or Slice puts all classes in another order.
+
+    Args:
+        graph, node: the model, and what picks entries.
+        classes: the axis of the classes; where it is not known, any axis may be it.
+    """
+    operator = graph.operator(node)
+    rank = graph.rank(input_of(node))
+    turned: list[int] = []  # the axes along which the order is another
+    if operator == "Gather":
+        indices = graph.integers(input_of(node, 1)) or []
+        if indices != sorted(indices) and sorted(indices) == list(range(len(indices))):
+            turned = [integer_attribute(node, "axis", 0)]
+    elif operator == "Slice" and len(node.input) > 4:
+        steps = graph.integers(node.input[4]) or []
+        axes = picked_axes(graph, node) or []
+        turned = [axis for axis, step in zip(axes, steps, strict=False) if step < 0]
+    if classes in (None, MIXED) or not rank:
+        return bool(turned)
+    return classes in [axis % rank for axis in turned]
+
+
 def competes(graph: Graph, node: NodeProto) -> bool:
     """Return whether a softmax or argmax may be over the classes.
 

@@ -33,6 +33,7 @@ from .onnx_axes import (
     competes,
     picked_axes,
     reduced_axes,
+    reorders,
 )
 from .onnx_graph import (
     CLASSIFIER,
@@ -315,8 +316,10 @@ def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
     if logit is not None:
         return Passes([logit])
     # Behind the softmax, whatever is picked, such as the score of one class, was compared with the
-    # others before.
+    # others before; but the columns of what was tuned on must be the rows of the layer.
     if _is_decided(graph, source):
+        if reorders(graph, node, class_axis(graph, source)):
+            raise Undecided(f"{follows}, and puts the classes in another order than its rows")
         return Passes([source])
     if operator == "Transpose":
         if class_axis(graph, value) in (None, MIXED):

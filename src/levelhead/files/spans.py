@@ -181,7 +181,7 @@ class LayerSpans:
     @property
     def where(self) -> str:
         """What to call it in a message."""
-        return f"{self.weight.file}: {self.key}"
+        return f"{self.weight.file}: {self.key or '(the model itself)'}"
 
     @property
     def classes(self) -> int:

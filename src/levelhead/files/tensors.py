@@ -93,9 +93,6 @@ class Tensors:
     spans: Mapping[str, Span]
     ordered: bool = False
 
-    # In memory the last two are settled by an example; a file has only the names.
-    pairs = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
-
     @cached_property
     def weights(self) -> dict[str, Span]:
         """The weight of each layer, a `weight` [K, d] or a `kernel` [d, K], by its name."""
@@ -223,6 +220,13 @@ class Tensors:
         return [(layer, shapes[layer]) for layer in ordered]
 
     # What `find_by_names` asks. A file cannot tell a block that fits from one that is there.
+
+    def pairs(self) -> Sequence[tuple[str, str]]:
+        """Return the names of layers that feed one output together.
+
+        The last two are settled by an example in memory; a file has only the names.
+        """
+        return (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
 
     def rows(self, layer: str) -> int:
         """Return how many rows a layer has: K."""

@@ -56,7 +56,7 @@ MOST_COMPRESSED = 100  # times its size that a long record may unpack to: number
 UNREADABLE = (ValueError, RuntimeError, EOFError, zlib.error, lzma.LZMAError, OSError)
 
 # Flags of a record.
-NOT_AS_IT_IS = 0x01 | 0x20 | 0x40  # encrypted, a patch of other data, strongly encrypted
+NOT_AS_IT_IS = 0x01 | 0x20 | 0x40 | 0x2000  # encrypted, a patch of other data, strongly, its header
 DESCRIBED = 0x08  # the checksum follows the data
 UTF8 = 0x800  # its name is in UTF-8
 FOLDER = 0x10  # attribute of MS-DOS
@@ -105,6 +105,8 @@ class Archive:
             # Then what zipfile does not mind, and others do.
             self.by_name = {record.filename: record for record in self.records}
             self._check_names(in_folder)
+            self._check_list()
+            self._check_end()
             self._check_ranges()
         except (ValueError, NotImplementedError, OverflowError, struct.error) as error:
             raise BadZipFile(str(error)) from None
@@ -135,22 +137,68 @@ class Archive:
                 raise BadZipFile(f"a record is called {record.orig_filename!r}")
             seen.add(record.filename.lower())
 
-    def _check_ranges(self) -> None:
-        """Check that records share no bytes, and that the list is where and as long as it says.
+    def _check_list(self) -> None:
+        """Check what the entries of the list say, which Python passes over and torch goes by.
 
-        Python finds a list that is elsewhere by itself, and other programs do not. An edit of a
-        byte that two records share would change both. And what precedes the first record may be a
-        program.
+        Raises:
+            BadZipFile: a record is encrypted, on another disk, or stored with two sizes.
+        """
+        for record in self.records:
+            if record.flag_bits & NOT_AS_IT_IS:
+                raise BadZipFile(f"its record {record.filename} is encrypted")
+            if record.compress_type == ZIP_STORED and record.file_size != record.compress_size:
+                raise BadZipFile(f"its record {record.filename} is stored, and has two sizes")
+            if record.volume:
+                raise BadZipFile(f"its record {record.filename} is on another disk")
+
+    def _check_end(self) -> None:
+        """Check that the end says of the list what is so: programs differ in what of it they go by.
+
+        Raises:
+            BadZipFile: a number of it is another, or something else stands there.
+        """
+        behind = self._end_of_list
+        count = len(self.records)
+        exact = (0, 0, count, count, len(self.tail) - len(behind), self.start)
+        if len(behind) < END.size or behind[-END.size :][:4] != b"PK\x05\x06":
+            raise BadZipFile("its list of records is not as long as it says")
+        _, *numbers, comment = END.unpack(behind[-END.size :])
+        fits = (*numbers,) == exact
+        if len(behind) > END.size:
+            # Numbers too large for END are as large as can be, and in END64.
+            largest = (0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, IN_END64, IN_END64)
+            allowed = zip(exact, largest, strict=True)
+            fits = all(number in pair for number, pair in zip(numbers, allowed, strict=True))
+            fits = fits and self._fits_end64(behind[: -END.size], exact)
+        if comment or not fits:
+            raise BadZipFile("its end does not fit its list of records")
+
+    def _fits_end64(self, ends: bytes, exact: tuple[int, ...]) -> bool:
+        """Return whether END64 and LOCATOR, and nothing else, say what is so.
+
+        Args:
+            ends: the bytes between the list and END.
+            exact: two disks, two numbers of records, length and offset of the list.
+        """
+        if len(ends) != END64.size + LOCATOR.size:
+            return False
+        signature, size, _, _, *numbers = END64.unpack(ends[: END64.size])
+        after_list = exact[-1] + exact[-2]
+        return (
+            (signature, size) == (b"PK\x06\x06", END64.size - 12)
+            and (*numbers,) == exact
+            and LOCATOR.unpack(ends[END64.size :]) == (b"PK\x06\x07", 0, after_list, 1)
+        )
+
+    def _check_ranges(self) -> None:
+        """Check that records share no bytes, and that nothing precedes them.
+
+        An edit of a byte that two records share would change both. And what precedes the first
+        record may be a program.
 
         Raises:
             BadZipFile: one of these is so.
         """
-        *_, listed, listed_at, _ = END.unpack(self.tail[-END.size :])
-        if listed_at == IN_END64:
-            before_end = len(self.tail) - END.size - LOCATOR.size
-            *_, listed, listed_at = END64.unpack(self.tail[before_end - END64.size : before_end])
-        if sum(entry.size for entry in self._entries()) != listed:
-            raise BadZipFile("its list of records is not as long as it says")
         ranges = []
         for record in self.records:
             end = self.data_at[record.filename] + record.compress_size
@@ -158,7 +206,7 @@ class Archive:
                 end += 12  # the checksum and two sizes
             ranges.append((record.header_offset, end))
         ranges.sort()
-        if ranges[0][0] != 0 or listed_at != self.start:
+        if ranges[0][0] != 0:
             raise BadZipFile("something precedes its first record")
         if any(end > start for (_, end), (start, _) in pairwise([*ranges, (self.start, 0)])):
             raise BadZipFile("two records share bytes")
@@ -169,11 +217,7 @@ class Archive:
 
     def is_plain(self, record: ZipInfo) -> bool:
         """Return whether a record's data lie in the file as they are, and not compressed."""
-        return (
-            record.compress_type == ZIP_STORED
-            and not record.flag_bits & NOT_AS_IT_IS
-            and record.file_size == record.compress_size
-        )
+        return record.compress_type == ZIP_STORED
 
     def record_at(self, offset: int) -> ZipInfo | None:
         """Return the stored record whose data this byte of the file belongs to; None if none does.

@@ -8,7 +8,7 @@ function that the place made before it changed anything (`InMemory.keep`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +50,14 @@ class Adjusted:
             logits; else None.
         left_alone: paths of auxiliary heads, which the model runs in training alone; nothing was
             done to them.
+
+    >>> import torch
+    >>> from levelhead import adjust_, rules
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 2))
+    >>> adjusted = adjust_(model, rules.Shift(1.0), [400, 100])
+    >>> adjusted.layers, adjusted.adjustment.offset.round(3)
+    (('0',), array([0.   , 1.386]))
+    >>> adjusted.restore()
     """
 
     layers: tuple[str, ...]
@@ -63,7 +71,7 @@ class Adjusted:
     checked: str | None = None
     along: Along | None = None
     left_alone: tuple[str, ...] = ()
-    _undo: Callable[[], object] = dict  # does nothing
+    _undo: Callable[[], object] = field(kw_only=True)  # what `restore` calls
 
     def restore(self) -> None:
         """Give the layers their old values back, bit for bit.

@@ -18,9 +18,11 @@ LayerChoice: TypeAlias = object
 # arguments; None if there is none.
 Example: TypeAlias = object
 
-# A single number of such a name next to a head multiplies its logits; cosine heads have one, and
-# normalize weights.
-LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
+# A number of such a name next to a head, or one for each class, multiplies its logits; cosine heads
+# have one, and normalize weights.
+LOGIT_SCALE = re.compile(
+    "(logits?_|log_|inv_|class_|output_)?(scale|temperature|temp|tau|sigma|s)s?|T"
+)
 # torchvision has fc, classifier, heads and, in detectors, cls_score; timm fc, head and classifier;
 # transformers classifier, score (of decoders), class_labels_classifier (of DETR) and out_proj,
 # inside of others.
@@ -31,7 +33,7 @@ KNOWN_HEADS = (
 )  # fmt: skip
 # A layer of such a name, or in a block of such a name, leads past others, to be added to them.
 SHORTCUT = re.compile(
-    r"(downsample|shortcut|skip|residual)_?(conv|connection|proj|layers?|path|branch)?\d*",
+    r"(.*_)?(downsample|short_?cut|skip|residual)_?(conv|connection|proj|layers?|path|branch)?\d*",
     re.IGNORECASE,
 )
 # Layers that feed one output together, and are scaled together: DeiT and LeViT, distilled, give the
@@ -58,7 +60,9 @@ class Candidates(Protocol):
     such as which layer runs when, it answers so that nothing is concluded from it.
     """
 
-    pairs: tuple[tuple[str, str], ...]  # names of layers that feed one output together
+    def pairs(self) -> Iterable[tuple[str, str]]:
+        """Return the names of layers that feed one output together, where both are there."""
+        ...
 
     def rows(self, layer: str) -> int:
         """Return how many outputs a layer has."""
@@ -114,7 +118,7 @@ def find_by_names(model: Candidates, classes: int | None) -> list[str]:
     Raises:
         LevelheadError: several layers could be the head.
     """
-    for pair in model.pairs:
+    for pair in model.pairs():
         if all(model.has(block) for block in pair):
             ends = [model.ends(block, classes) for block in pair]
             if all(len(end) == 1 for end in ends):

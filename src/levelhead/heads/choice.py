@@ -17,8 +17,8 @@ import numpy as np
 from ..core.adjustment import Adjustment
 from ..core.counts import Counts, likely_classes, resolve
 from ..core.head import Head
-from ..core.rules import RULES, OneStrength, Rule
-from ..core.tuned import Tuned, tuned_of
+from ..core.rules import Rule
+from ..core.tuned import Tuned, rule_of, tuned_of
 from ..support.errors import LevelheadError
 from ..support.types import Missing
 
@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
             from counts and, of `tau`, from the head.
     """
 
-    rule: Rule  # of what was tuned, or with a strength
+    rule: Rule
     tuned: Tuned | None = None
 
     @property
@@ -40,9 +40,7 @@ class Chosen(NamedTuple):
         """The strength, of a rule that has one."""
         if self.tuned is not None:
             return self.tuned.strength
-        if isinstance(self.rule, OneStrength):
-            return self.rule.strength
-        return None
+        return self.rule.strength
 
     @property
     def multiplies(self) -> bool:
@@ -140,4 +138,4 @@ def read_choice(tuned: Tuned | Rule | str | Path) -> Chosen:
         got = f"got {type(tuned).__name__}"
         raise LevelheadError(f"{expected} {example}, {got}", parameter="tuned")
     choice = tuned_of(tuned)
-    return Chosen(RULES[choice.rule], choice)
+    return Chosen(rule_of(choice), choice)

@@ -70,7 +70,7 @@ class Change:
         Nothing does, if held-out samples spoke for it.
         """
         # A strength of 0 changes nothing; `tau` goes by the norms themselves.
-        by_counts = self.rule.multiplies and not self.rule.needs_norms
+        by_counts = self.rule.multiplies and self.rule.follows_counts
         if self.by_hand and by_counts and self.strength and self.counts is not None:
             yield from doubts_of_head(Head(norms[:, None]), self.counts)
 

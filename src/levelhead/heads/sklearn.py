@@ -37,6 +37,13 @@ def read(estimator: Classifier) -> Head:
     Raises:
         LevelheadError: it has two classes, or does not score classes by these alone; the message
             says what to do.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> head = read(LogisticRegression(max_iter=1000).fit(X, y))
+    >>> head.weight.shape, head.names
+    ((3, 4), ['0', '1', '2'])
     """
     model = linear_model(estimator)
     head = Head(model.coef_, _bias(model), [str(label) for label in model.classes_])

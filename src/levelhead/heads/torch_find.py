@@ -207,8 +207,6 @@ class _Modules:
 
     model: nn.Module
 
-    pairs = HEAD_PAIRS
-
     @cached_property
     def _linear(self) -> _Layers:
         return dict(linear_layers(self.model))
@@ -216,6 +214,9 @@ class _Modules:
     @cached_property
     def _modes(self) -> Modes | None:
         return trace_modes(self.model, self._linear)
+
+    def pairs(self) -> Sequence[tuple[str, str]]:
+        return HEAD_PAIRS
 
     def rows(self, layer: str) -> int:
         return outputs(self.model.get_submodule(layer)) or 0
@@ -310,9 +311,8 @@ def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
 def _comes_from(model: nn.Module, head: _Layers, proved: _Layers, probe: Probe) -> bool:
     """Return whether an output comes from the head.
 
-    It is its logits, or it is moved by it and by no other layer of K outputs.
-
-    The second is so of probabilities beside logits.
+    It is the logits of the head. Or the head moves it, and no other layer of K outputs does, as of
+    probabilities beside logits.
     """
     if proved:
         return list(proved) == list(head)

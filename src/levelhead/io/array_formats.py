@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..core.class_labels import SEVERAL_LABELS
 from ..core.class_names import listed
 from ..support import text
 from ..support.errors import LevelheadError, reported_as
@@ -88,13 +89,16 @@ def _label_column(table: Table, path: Path) -> np.ndarray:
 
     Raises:
         LevelheadError: none is. The message lists the titles; without titles, one of the columns
-            may be the index that pandas writes.
+            may be the index that pandas writes. Columns of 0 and 1 may be several labels per
+            sample.
     """
     title = find_columns(table).label
     if title is None:
         instead = "; save it alone (index=False in pandas)"
         if table.titles:
             instead = f" ({listed(table.titles)}); name it: {path.name}:TITLE"
+        if all(np.isin(column, (0, 1)).all() for column in table.columns):
+            instead += f"; {SEVERAL_LABELS}"
         raise LevelheadError(f"expected one column of labels, got {len(table.columns)}{instead}")
     return table.column(title)
 

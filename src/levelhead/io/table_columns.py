@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.class_names import are_numbers, listed
-from ..support.columns import ENDS_IN_NUMBER, number_order
+from ..support.columns import number_order, numbers_in_titles
 from ..support.errors import LevelheadError
 from ..support.text import is_numeric
 from .table import LABEL_TITLES, Table
@@ -159,22 +159,16 @@ def _in_order(
 def _by_numbers(
     places: Sequence[int], called: Sequence[str], numbers: Sequence[int]
 ) -> list[int] | None:
-    """Return the columns whose titles end in these numbers, in their order.
+    """Return the columns whose titles have these numbers in them, in their order.
 
-    All must have the same stem before the number; else None. It is for classes that are named with
+    Titles must differ in nothing else; else None. It is for classes that are named with
     numbers, such as 3, 7 and 9 of a part of a data set: a column of each must be there, and no
     other.
     """
-    place_of = {}
-    stems = set()
-    for place, title in zip(places, called, strict=True):
-        end = ENDS_IN_NUMBER.fullmatch(title)
-        if end is None:
-            return None
-        stems.add(end[1])
-        place_of[int(end[2])] = place
-    if len(stems) != 1 or sorted(place_of) != sorted(numbers) or len(numbers) != len(places):
+    in_titles = numbers_in_titles(called)
+    if in_titles is None or sorted(in_titles) != sorted(numbers):
         return None
+    place_of = dict(zip(in_titles, places, strict=True))
     return [place_of[number] for number in numbers]
 
 
