@@ -381,6 +381,7 @@ SORTED = {
     "class_{}": 0,
     "{}": 0,
     "p{}": 0,
+    "v2_class_{}_prob": 0,
     "logit_{} from 1": 1,
     "{} from 1": 1,
     "type{} from 1": 1,  # names, which keep their order
@@ -530,9 +531,120 @@ def test_files_too_large_for_a_page_are_refused_before_they_fill_it(opened, tmp_
     page.get_by_text("short.npy: cut short").wait_for(timeout=5000)
 
 
+@slow
+def test_many_numbers_in_a_small_file_are_refused_before_they_fill_the_page(opened, tmp_path):
+    with (
+        zipfile.ZipFile(tmp_path / "bytes.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("labels.npy", "w", force_zip64=True) as member,
+    ):
+        npy.write_array_header_1_0(
+            member, {"descr": "|i1", "fortran_order": False, "shape": (190_000_000,)}
+        )
+        for _ in range(19):
+            member.write(bytes(10_000_000))
+    page = opened()
+    page.set_input_files("#files", tmp_path / "bytes.npz")
+    page.get_by_text("bytes.npz: labels: holds 190000000 numbers, which is too much").wait_for(
+        timeout=20_000
+    )
+
+
+@slow
+def test_a_row_of_too_many_cells_is_refused_at_once(opened, tmp_path):
+    (tmp_path / "wide.csv").write_text("\n".join([",".join(["1.5"] * 500_000)] * 2))
+    page = opened()
+    page.set_input_files("#files", tmp_path / "wide.csv")
+    page.get_by_text("wide.csv: a row of 500000 cells, which is too much").wait_for(timeout=10_000)
+
+
+@slow
+@pytest.mark.parametrize("beside", ["a file of counts", "counts in the archive", "no counts"])
+def test_counts_that_were_typed_are_those_in_what_is_to_be_copied(
+    opened, tmp_path, monkeypatch, beside
+):
+    monkeypatch.chdir(tmp_path)
+    logits, labels, counts = long_tail(300, 3, dtype=np.float64)
+    arrays = {"logits": logits, "labels": labels}
+    files = [tmp_path / "all.npz"]
+    if beside == "counts in the archive":
+        arrays["counts"] = counts
+    np.savez("all.npz", **arrays)
+    if beside == "a file of counts":
+        (tmp_path / "counts.json").write_text(json.dumps(counts.tolist()))
+        files.append(tmp_path / "counts.json")
+    page = opened()
+    give(page, *files)
+    page.fill("#counts", "9000, 800, 70")
+    page.locator("#counts").blur()
+    page.wait_for_function("window.result.data.counts[0] === 9000")
+    check_code(page)
+    shell = page.inner_text("#shell")
+    assert "--counts 9000,800,70" in shell
+    assert lh.Tuned.load("tuned.json").counts == (9000, 800, 70)
+
+
+@slow
+def test_files_after_the_example_are_not_counted_as_it_is(opened, tmp_path):
+    logits, labels, _ = long_tail(400, 10, dtype=np.float64)
+    np.save(tmp_path / "logits.npy", logits)
+    np.save(tmp_path / "labels.npy", labels)
+    page = opened()
+    page.click("#example")
+    wait(page)
+    page.set_input_files("#files", tmp_path / "logits.npy")
+    page.get_by_text("Labels are missing: 400 class numbers").wait_for()
+    page.set_input_files("#files", tmp_path / "labels.npy")
+    page.get_by_text("400 samples, 10 classes, logits, counted by their labels").wait_for()
+    assert page.evaluate("window.result.data.counts") == np.bincount(labels).tolist()
+    assert page.evaluate("window.result.data.names") is None
+
+
+@slow
+@pytest.mark.parametrize(
+    ("titles", "counts", "says"),
+    [
+        (["a", "a", "c"], "", "Two classes are called 'a'; expected distinct names."),
+        (["a", "b", "c"], "a=1, b=2, c=3, a=4", "Class a has two counts."),
+        (["a", "b", "c"], '{"a": 1, "b": 2, "c": 3, "a": 4}', '"a" is listed twice.'),
+    ],
+)
+def test_a_class_that_is_there_twice_is_refused(opened, tmp_path, titles, counts, says):
+    lines = [",".join(titles) + ",label", *(f"0.5,1.5,{k}.5,{titles[k]}" for k in range(3))]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    page = opened()
+    page.set_input_files("#files", tmp_path / "x.csv")
+    if counts:
+        wait(page)
+        page.fill("#counts", counts)
+        page.locator("#counts").blur()
+    page.get_by_text(says).wait_for(timeout=5000)
+    assert page.locator("#found").is_hidden()
+
+
+@slow
+def test_percentages_are_not_taken_for_logits(opened, tmp_path):
+    logits, labels, _ = long_tail(300, 3, dtype=np.float64)
+    np.save(tmp_path / "logits.npy", 100 * np.exp(lh.measure.log_softmax(logits)))
+    np.save(tmp_path / "labels.npy", labels)
+    page = opened()
+    page.set_input_files("#files", [tmp_path / "logits.npy", tmp_path / "labels.npy"])
+    page.get_by_text("Got what looks like percentages: rows from 0 to 100").wait_for(timeout=5000)
+
+
+@slow
+def test_quotes_in_names_of_a_table_are_read_as_the_csv_module_reads_them(opened, tmp_path):
+    logits, labels, _ = long_tail(300, 3, dtype=np.float64)
+    names = ['"a"', 'say "hi", b', "it's"]
+    frame = pd.DataFrame(logits, columns=names).assign(label=np.array(names)[labels])
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    page = opened()
+    give(page, tmp_path / "x.csv")
+    assert page.evaluate("window.result.data.names") == names
+
+
 def ten_sets() -> list[dict]:
     """Ten data sets that differ in size, classes, imbalance, kind and what is known."""
-    made = []
+    sets = []
     for seed, (n, classes, ratio, sharp) in enumerate(
         [
             (300, 2, 10, 1.0),
@@ -557,24 +669,24 @@ def ten_sets() -> list[dict]:
         if seed % 5 == 2:
             scores = np.exp(lh.measure.log_softmax(scores))
             kind = "probabilities"
-        known = None if seed % 3 == 1 else counts
-        made.append({"logits": scores, "labels": labels, "counts": known, "kind": kind})
-    return made
+        counts_or_none = None if seed % 3 == 1 else counts
+        sets.append({"logits": scores, "labels": labels, "counts": counts_or_none, "kind": kind})
+    return sets
 
 
 @slow
 @pytest.mark.parametrize("at", range(10))
 def test_the_choice_is_pythons_on_ten_data_sets(opened, tmp_path, at):
-    made = ten_sets()[at]
-    np.save(tmp_path / "logits.npy", made["logits"])
-    np.save(tmp_path / "labels.npy", made["labels"])
+    data = ten_sets()[at]
+    np.save(tmp_path / "logits.npy", data["logits"])
+    np.save(tmp_path / "labels.npy", data["labels"])
     files = [tmp_path / "logits.npy", tmp_path / "labels.npy"]
-    if made["counts"] is not None:
-        (tmp_path / "counts.json").write_text(json.dumps(made["counts"].tolist()))
+    if data["counts"] is not None:
+        (tmp_path / "counts.json").write_text(json.dumps(data["counts"].tolist()))
         files.append(tmp_path / "counts.json")
     page = opened()
     give(page, *files)
-    compare_offsets(page, **made, close=1e-6)
+    compare_offsets(page, **data, close=1e-6)
 
 
 @slow

@@ -26,8 +26,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
 def test_adjust_does_what_its_rule_does_at_that_strength_and_is_undone(levelhead, folder, rule):
     weight = load_file("m.safetensors")["fc.weight"].numpy().astype(float)
-    given = lh.rules.find_rule(rule).with_norms(np.linalg.norm(weight, axis=1))
-    by = replace(given, strength=0.5).on_head(lh.Head(weight), np.array(COUNTS))
+    named_rule = lh.rules.find_rule(rule).with_norms(np.linalg.norm(weight, axis=1))
+    by = replace(named_rule, strength=0.5).on_head(lh.Head(weight), np.array(COUNTS))
     tuned = choice(folder, rule=rule, adjustment=by)
     status, out, err = levelhead(*adjust(tuned), "--json")
     assert (status, err) == (0, "")
@@ -132,6 +132,21 @@ def test_what_cannot_be_adjusted_ends_in_one_line_and_leaves_everything_as_it_wa
     assert "x.json: no such file; expected one that" in levelhead(*adjust("x.json"))[2]
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (adjust("shift.json"), "fc has a bias, which takes what is added; leave it out"),
+        (rescale(), "the rule rescale adds nothing that could go into weights; leave it out"),
+    ],
+)
+def test_features_that_would_not_be_used_are_refused(levelhead, folder, words, reason):
+    choice(folder)
+    np.save("F.npy", np.random.default_rng(0).normal(size=(40, 8)))
+    before = state(folder)
+    assert levelhead(*words, "--features", "F.npy") == (2, "", f"levelhead: --features: {reason}\n")
+    assert state(folder) == before
+
+
 def test_a_file_of_an_older_levelhead_is_told_to_be_tuned_again(levelhead, folder):
     status, _, err = levelhead(*adjust("tuned.json"))
     assert (status, err.count("\n")) == (2, 1)
@@ -144,8 +159,8 @@ def test_what_tune_writes_is_what_adjust_reads(levelhead, folder):
     logits = (2 + rng.normal(size=(400, K)) + 2 * np.eye(K)[labels]) * [1.0, 0.8, 0.6, 0.4]
     np.save("L.npy", logits)
     np.save("Y.npy", labels)
-    given = ("--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json", "-o", "t.json")
-    assert levelhead("tune", *given)[0] == 0
+    words = ("--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json", "-o", "t.json")
+    assert levelhead("tune", *words)[0] == 0
     assert levelhead(*adjust("t.json"))[0] == 0
     before, after = load_file("m.safetensors"), load_file("o.safetensors")
     offset = torch.tensor(lh.tune(logits, labels, COUNTS).adjustment.offset)

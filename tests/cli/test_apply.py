@@ -60,8 +60,8 @@ def test_every_format_is_read_and_written_a_part_at_a_time(
     if not at_once:
         monkeypatch.setattr("levelhead.cli.apply.PART", 300)
     write(f"x{suffix}", LOGITS)
-    given = ("apply", f"x{suffix}", "--tuned", "tuned.json")
-    status, out, err = levelhead(*given, "-o", f"o{suffix}", "--json")
+    words = ("apply", f"x{suffix}", "--tuned", "tuned.json")
+    status, out, err = levelhead(*words, "-o", f"o{suffix}", "--json")
     assert (status, err) == (0, "")
     expected = tuned.apply(LOGITS)
     np.testing.assert_allclose(read(f"o{suffix}"), expected, rtol=1e-6)
@@ -75,33 +75,33 @@ def test_every_format_is_read_and_written_a_part_at_a_time(
     }
     assert (
         f"400 rows, {changed} with another prediction"
-        in levelhead(*given, "-o", f"o{suffix}", "--force")[1]
+        in levelhead(*words, "-o", f"o{suffix}", "--force")[1]
     )
 
 
 def test_parts_have_no_more_numbers_than_asked_for(tuned):
     for suffix in SUFFIXES:
-        found = list(parts.read_parts(write(f"x{suffix}", LOGITS), 3, NAMES, size=300).parts)
-        assert len(found) > 1
-        assert max(part.scores.size for part in found) <= 300
+        read = list(parts.read_parts(write(f"x{suffix}", LOGITS), 3, NAMES, size=300).parts)
+        assert len(read) > 1
+        assert max(part.scores.size for part in read) <= 300
         np.testing.assert_array_equal(
-            np.concatenate([part.scores for part in found]).astype(np.float32), LOGITS
+            np.concatenate([part.scores for part in read]).astype(np.float32), LOGITS
         )
-        starts = np.cumsum([0, *(len(part.scores) for part in found)])
-        assert [part.first for part in found] == starts[:-1].tolist()
+        starts = np.cumsum([0, *(len(part.scores) for part in read)])
+        assert [part.first for part in read] == starts[:-1].tolist()
 
 
 def test_where_nothing_is_gained_nothing_is_written(tuned, levelhead):
     nothing = lh.tune(LOGITS, LABELS, COUNTS, names=NAMES, rule=lh.rules.Shift(0.0))
     nothing.save("nothing.json")
-    given = ("apply", "L.npy", "--tuned", "nothing.json", "-o", "o.npy")
-    status, out, err = levelhead(*given)
+    words = ("apply", "L.npy", "--tuned", "nothing.json", "-o", "o.npy")
+    status, out, err = levelhead(*words)
     assert (status, out) == (3, "")
     assert err.count("\n") == 1
     assert "nothing.json: nothing to gain: balanced error" in err
     assert "changes nothing: no prediction differs; nothing is written; pass --anyway" in err
     assert not Path("o.npy").exists()
-    assert levelhead(*given, "--anyway")[0] == 0
+    assert levelhead(*words, "--anyway")[0] == 0
     np.testing.assert_array_equal(np.load("o.npy"), LOGITS)
 
 
@@ -136,8 +136,8 @@ finally:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_probabilities_are_softmax_at_the_temperature(tuned, levelhead, suffix):
-    given = ("apply", "L.npy", "--tuned", "tuned.json", "--proba", "-o", f"p{suffix}")
-    assert levelhead(*given)[::2] == (0, "")
+    words = ("apply", "L.npy", "--tuned", "tuned.json", "--proba", "-o", f"p{suffix}")
+    assert levelhead(*words)[::2] == (0, "")
     expected = softmax(tuned.apply(LOGITS) / tuned.temperature, axis=1)
     np.testing.assert_allclose(read(f"p{suffix}"), expected, rtol=1e-5)
 
@@ -148,14 +148,14 @@ def test_predicted_classes_are_written_by_name(tuned, levelhead, suffix):
     status, _, err = levelhead("apply", "L.npy", "--tuned", "tuned.json", "--labels-out", out)
     assert (status, err) == (0, "")
     expected = np.array(NAMES)[tuned.apply(LOGITS).argmax(axis=1)]
-    found = pd.read_csv(out)["predicted"] if suffix == ".csv" else read(out, wanted="labels")
-    assert list(found) == expected.tolist()
+    predicted = pd.read_csv(out)["predicted"] if suffix == ".csv" else read(out, wanted="labels")
+    assert list(predicted) == expected.tolist()
 
 
 def test_predicted_classes_without_names_are_indices(tuned, levelhead):
     lh.tune(LOGITS, LABELS, COUNTS).save("plain.json")
-    given = ("apply", "L.npy", "--tuned", "plain.json", "--labels-out", "y.safetensors")
-    assert levelhead(*given, "-o", "o.csv")[::2] == (0, "")
+    words = ("apply", "L.npy", "--tuned", "plain.json", "--labels-out", "y.safetensors")
+    assert levelhead(*words, "-o", "o.csv")[::2] == (0, "")
     expected = tuned.apply(LOGITS).argmax(axis=1)
     np.testing.assert_array_equal(load_file("y.safetensors")["labels"], expected)
     assert Path("o.csv").read_text().startswith("score_0,score_1,score_2\n")
@@ -166,12 +166,12 @@ def test_other_columns_of_a_table_are_copied_as_they_are(tuned, levelhead):
     frame.insert(0, "id", ["007", "1.50", "a", "b", "c"])
     frame["label"] = NAMES[0]
     frame.to_csv("x.csv", index=False)
-    given = ("apply", "x.csv", "--tuned", "tuned.json", "-o", "o.csv", "--labels-out", "y.parquet")
-    assert levelhead(*given)[::2] == (0, "")
-    found = pd.read_csv("o.csv", dtype={"id": str})
-    assert list(found) == ["id", "label", *NAMES]
-    assert list(found["id"]) == ["007", "1.50", "a", "b", "c"]
-    np.testing.assert_allclose(found[NAMES], tuned.apply(LOGITS[:5]), rtol=1e-6)
+    words = ("apply", "x.csv", "--tuned", "tuned.json", "-o", "o.csv", "--labels-out", "y.parquet")
+    assert levelhead(*words)[::2] == (0, "")
+    written = pd.read_csv("o.csv", dtype={"id": str})
+    assert list(written) == ["id", "label", *NAMES]
+    assert list(written["id"]) == ["007", "1.50", "a", "b", "c"]
+    np.testing.assert_allclose(written[NAMES], tuned.apply(LOGITS[:5]), rtol=1e-6)
     assert list(pd.read_parquet("y.parquet")) == ["id", "label", "predicted"]
 
 
@@ -191,12 +191,12 @@ def test_probabilities_of_trees_are_adjusted_as_they_were_tuned(tuned, levelhead
 
 def test_what_was_there_stays_unless_forced_and_no_part_is_left(tuned, levelhead):
     Path("o.npy").write_text("mine")
-    given = ("apply", "hole.npy", "--tuned", "tuned.json", "-o", "o.npy")
+    words = ("apply", "hole.npy", "--tuned", "tuned.json", "-o", "o.npy")
     hole = LOGITS.copy()
     hole[350, 1] = np.nan
     np.save("hole.npy", hole)
-    assert "o.npy exists; pass --force to replace it" in levelhead(*given)[2]
-    status, _, err = levelhead(*given, "--force")
+    assert "o.npy exists; pass --force to replace it" in levelhead(*words)[2]
+    status, _, err = levelhead(*words, "--force")
     assert (status, "hole.npy: the logits hold NaN" in err) == (2, True)
     assert Path("o.npy").read_text() == "mine"
     assert not list(Path().glob("*.tmp"))
@@ -281,8 +281,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(tuned, levelhead, name):
 
 def test_without_labels_there_is_no_temperature(tuned, levelhead):
     lh.tune_unlabelled(LOGITS).save("blind.json")
-    given = ("apply", "L.npy", "--tuned", "blind.json", "-o", "o.npy")
-    status, _, err = levelhead(*given, "--proba")
+    words = ("apply", "L.npy", "--tuned", "blind.json", "-o", "o.npy")
+    status, _, err = levelhead(*words, "--proba")
     assert (status, err.count("\n")) == (2, 1)
     assert "--proba: blind.json has no temperature" in err
-    assert levelhead(*given)[0] == 0
+    assert levelhead(*words)[0] == 0

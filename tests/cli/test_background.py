@@ -54,10 +54,10 @@ def test_tune_leaves_the_class_alone_as_in_python(weights, levelhead, rule, give
 
 def test_shares_are_matched_with_the_class_left_alone(weights, levelhead):
     words = ("tune", "--logits", "L.npy", "--counts", "0,400,40,4", "--rule", "shift", "--json")
-    found = json.loads(levelhead(*words, "--background", "0")[1])
+    answer = json.loads(levelhead(*words, "--background", "0")[1])
     expected = lh.tune_unlabelled(LOGITS, counts=[400, 400, 40, 4], rule="shift")
-    assert found["strength"] == expected.strength
-    assert found["offset"][0] == 0
+    assert answer["strength"] == expected.strength
+    assert answer["offset"][0] == 0
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -107,8 +107,8 @@ def test_adjusted_file_has_the_class_as_it_was(weights, levelhead, rule):
 
 def test_rescaled_file_has_factors_of_the_other_classes(weights, levelhead):
     by = ("--rule", "rescale", "--strength", "0.5", "--counts", "0,400,100,4")
-    given = ("adjust", "m.safetensors", *by, "--background", "0", "-o", "out.safetensors")
-    assert levelhead(*given)[0] == 0
+    words = ("adjust", "m.safetensors", *by, "--background", "0", "-o", "out.safetensors")
+    assert levelhead(*words)[0] == 0
     assert np.allclose(
         load_file("out.safetensors")["fc.weight"], weights * np.array([[1], [1], [2], [10]])
     )

@@ -114,7 +114,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
         (
             [*RESCALE, "--counts", "zero.json"],
-            "class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is",
+            "zero.json: class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is",
         ),
         (
             [*TUNE, "--counts", "zero.json"],
@@ -133,6 +133,9 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             ["adjust", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
             "the weight vector of class 1 is zero and has no direction; rescale and shift do not need one",
         ),
+        # an output is called by what it is
+        ([*TUNE, "-o", "t.npy"], "t.npy: expected a name that ends in .json: the choice is JSON"),
+        ([*TUNE, "-o", "choice"], "choice: expected a name that ends in .json: the choice is JSON"),
         # an option that would not be used is refused
         ([*BLIND, "--metric", "macro_f1"], "--metric: this needs --labels"),
         (
@@ -152,7 +155,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             [*TUNE, "--logits", "thin.npy"],
             "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one "
             "score z per "
-            "sample, stack (0, z) and use the rule shift",
+            "sample, stack (0, z) and use a rule that adds, such as offsets",
         ),
         (
             [*TUNE, "--logits", "words.npy"],
@@ -219,6 +222,43 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
 )
 def test_a_mistake_is_reported_in_one_line_that_says_what_to_do(folder, levelhead, words, line):
     assert levelhead(*words, "--json") == (2, "", f"levelhead: {line}\n")
+
+
+COUNTED = {
+    "tune": TUNE,
+    "compare": ["compare", *TUNE[1:]],
+    "report": REPORT,
+    "adjust": RESCALE,
+    "inspect": ["inspect", "m.safetensors"],
+}
+
+
+@pytest.mark.parametrize("command", COUNTED)
+@pytest.mark.parametrize(
+    ("typed", "reason"),
+    [
+        ("4,3,2", "--counts: expected 4 counts, one per class, got 3"),
+        ("4,3,2,-1", "--counts: the count of class 3 is negative (-1)"),
+        ("4,3,2,0", "--counts: class 3 has no samples"),
+        (
+            "4,3,x,1",
+            "--counts: expected numbers with commas between them or a file, such as 4000,2000,500 or "
+            "counts.json, got '4,3,x,1'",
+        ),
+        (
+            "4000",
+            "--counts: expected numbers with commas between them or a file, such as 4000,2000,500 or "
+            "counts.json, got '4000'",
+        ),
+        ("zero.json", "zero.json: class 1 has no samples"),
+    ],
+)
+def test_errors_about_counts_name_the_option_or_the_file(folder, levelhead, command, typed, reason):
+    code, out, err = levelhead(*COUNTED[command], "--counts", typed)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"levelhead: {reason}")
+    assert err.count("\n") == 1
+    assert not (folder / "o.safetensors").exists()
 
 
 def test_a_file_called_like_an_argument_keeps_its_name(folder, levelhead):
@@ -292,7 +332,10 @@ def test_a_bug_of_ours_shows_its_traceback(folder, monkeypatch):
         cli.main()
 
 
-def test_a_full_disk_and_a_closed_pipe_show_no_traceback(folder):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_and_a_closed_pipe_show_no_traceback(folder, monkeypatch, unbuffered):
+    """Whether output goes out at once, or only at the end, when Python would complain by itself."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "levelhead", "inspect", "m.safetensors", "--json"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

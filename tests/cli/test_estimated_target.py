@@ -26,9 +26,9 @@ TUNE = ("tune", "--rule", "shift", "--target", "estimate")
 
 
 def test_the_target_is_estimated_shown_and_written(files, levelhead):
-    given = ("--logits", files / "held-out.npz", "--unlabelled", files / "unlabelled.npy")
+    words = ("--logits", files / "held-out.npz", "--unlabelled", files / "unlabelled.npy")
     status, out, _ = levelhead(
-        *TUNE, *given, "-o", files / "tuned.json", "--report", files / "page.html"
+        *TUNE, *words, "-o", files / "tuned.json", "--report", files / "page.html"
     )
     assert status == 0
     assert "by em from 900 unlabelled samples, calibrated on 270 held-out ones" in out
@@ -51,3 +51,14 @@ def test_labels_alone_are_not_enough(files, levelhead):
     assert status == 2
     assert "--target: 'estimate' needs unlabelled samples from deployment" in err
     assert "--unlabelled" in err
+
+
+def test_without_labels_it_is_said_what_was_chosen_for(files, levelhead):
+    words = ("tune", "--logits", files / "unlabelled.npy")
+    toward = "chosen until classes are predicted"
+    unknown = "its gain is not known; for that, give --labels"
+    for more, mix in (((), "equally often"), (("--target", "0.5,0.3,0.2"), "as --target says")):
+        status, out, err = levelhead(*words, *more, "--json")
+        assert (status, json.loads(out)["chosen_on"]) == (0, "unlabelled")
+        assert err == f"levelhead: no labels: {toward} {mix}; {unknown}\n"
+    assert levelhead(*words, "--target", "0.5,0.5")[2].count("\n") == 1

@@ -106,9 +106,9 @@ def test_inspect_knows_the_head_that_was_rescaled(levelhead, folder, suffix):
     assert levelhead(*words)[0] == 0
     status, out, _ = levelhead("inspect", f"out.{suffix}", "--json")
     assert status == 0
-    found = json.loads(out)
-    assert [layer["key"] for layer in found["layers"]] == ["b"]
-    assert found["adjusted"]["strength"] == 0.3
+    answer = json.loads(out)
+    assert [layer["key"] for layer in answer["layers"]] == ["b"]
+    assert answer["adjusted"]["strength"] == 0.3
 
 
 def test_inspect_draws_norms_largest_count_first(levelhead, folder):

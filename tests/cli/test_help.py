@@ -6,11 +6,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from typer.main import get_command
+from typer.models import OptionInfo
 
 from levelhead import cli
 from levelhead.core.counts import long_tail
@@ -103,3 +105,15 @@ def test_the_list_of_commands_is_shown_without_loading_the_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_option_whose_value_is_called_like_it_says_its_own_name():
+    # typer 0.27 takes the value's word for the name of the option, and --counts becomes --COUNTS.
+    for command in cli.app.registered_commands:
+        assert command.callback is not None
+        hints = get_type_hints(command.callback, include_extras=True)
+        for name, hint in hints.items():
+            for option in getattr(hint, "__metadata__", ()):
+                if isinstance(option, OptionInfo) and (option.metavar or "").lower() == name:
+                    # typer keeps the first name of an annotated option as its default.
+                    assert option.default == f"--{name}", (command.callback.__name__, name)

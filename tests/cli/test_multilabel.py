@@ -46,9 +46,9 @@ def trained():
 def tuned(trained):
     model, x, y = trained
     with torch.no_grad():
-        found = lh.tune_labels(model(x[:400]), y[:400], metric="balanced_error")
-    assert found.worthwhile
-    return found
+        choice = lh.tune_labels(model(x[:400]), y[:400], metric="balanced_error")
+    assert choice.worthwhile
+    return choice
 
 
 def copy_of(model, *more):
@@ -141,9 +141,9 @@ def onnx_file(model, path, last="Sigmoid", bias=True):
         [output],
         [onnx.numpy_helper.from_array(value, name) for name, value in arrays.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 8
-    onnx.save(made, path)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    proto.ir_version = 8
+    onnx.save(proto, path)
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -288,7 +288,7 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
         np.column_stack([np.arange(400) + 7, truth[:, ::-1]]),
     )
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    given = (
+    words = (
         "--logits",
         tmp_path / "logits.csv",
         "--labels",
@@ -297,22 +297,22 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
         "multilabel",
     )
     status, output, told = levelhead(
-        "tune", *given, "--floor", "b=0.7", "-o", tmp_path / "tuned.json"
+        "tune", *words, "--floor", "b=0.7", "-o", tmp_path / "tuned.json"
     )
     assert status == 0, told
     assert "(b)" in output
     expected = lh.tune_labels(logits, truth, floors={"b": 0.7}, names=names)
     assert expected.metric == "macro_f1"
-    found = json.loads((tmp_path / "tuned.json").read_text())
-    np.testing.assert_allclose(found["offset"], expected.adjustment.offset, rtol=1e-5)
-    assert found["counts"] == truth.sum(axis=0).tolist()
+    written = json.loads((tmp_path / "tuned.json").read_text())
+    np.testing.assert_allclose(written["offset"], expected.adjustment.offset, rtol=1e-5)
+    assert written["counts"] == truth.sum(axis=0).tolist()
     model_file, out = tmp_path / "model.safetensors", tmp_path / "o.safetensors"
     status, _, told = levelhead("adjust", model_file, "--tuned", tmp_path / "tuned.json", "-o", out)
     assert status == 0, told
     bias = load_file(tmp_path / "o.safetensors")["2.bias"] - model.state_dict()["2.bias"]
     np.testing.assert_allclose(bias, expected.adjustment.offset, atol=1e-5)
-    given = ("apply", tmp_path / "logits.csv", "--tuned", tmp_path / "tuned.json")
-    status, _, told = levelhead(*given, "--labels-out", tmp_path / "there.csv")
+    words = ("apply", tmp_path / "logits.csv", "--tuned", tmp_path / "tuned.json")
+    status, _, told = levelhead(*words, "--labels-out", tmp_path / "there.csv")
     assert status == 0, told
     there = pd.read_csv(tmp_path / "there.csv")
     assert list(there) == names
@@ -347,3 +347,26 @@ def test_bad_words_end_in_one_line(levelhead, tmp_path, monkeypatch, words, mess
     assert status == 2
     assert message in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy"])
+def test_who_forgets_the_task_is_told_of_it(levelhead, tmp_path, monkeypatch, suffix):
+    monkeypatch.chdir(tmp_path)
+    truth = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]] * 20)
+    tables = {"scores": 2.5 * truth - 1, "truth": truth}
+    for name, values in tables.items():
+        np.save(f"{name}.npy", values)
+        pd.DataFrame(values, columns=["cat", "dog", "owl"]).to_csv(f"{name}.csv", index=False)
+    status, _, told = levelhead("tune", "--logits", f"scores{suffix}", "--labels", f"truth{suffix}")
+    assert (status, told.count("\n")) == (2, 1)
+    assert "multilabel" in told
+
+
+def test_several_labels_have_no_probabilities_to_write(levelhead, tuned, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("z.npy", np.zeros((4, K)))
+    tuned.save("tuned.json")
+    status, _, told = levelhead("apply", "z.npy", "--tuned", "tuned.json", "-o", "p.npy", "--proba")
+    assert (status, told.count("\n")) == (2, 1)
+    assert "several labels per sample" in told
+    assert "tune with labels" not in told

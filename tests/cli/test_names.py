@@ -45,13 +45,13 @@ def test_names_are_a_list_or_a_file(folder, levelhead, names):
     Path("config.json").write_text(
         json.dumps({"id2label": {str(i): name for i, name in enumerate(NAMES)}})
     )
-    given = ("--logits", "L.npy", "--names", names)
-    found, _ = tuned(
-        levelhead, *given, "--labels", "words.txt", "--counts", "owl=20,cat=400,dog=100"
+    words = ("--logits", "L.npy", "--names", names)
+    choice, _ = tuned(
+        levelhead, *words, "--labels", "words.txt", "--counts", "owl=20,cat=400,dog=100"
     )
     plain, _ = tuned(levelhead, "--logits", "L.npy", "--labels", "Y.npy", "--counts", "400,100,20")
-    assert found["names"] == NAMES
-    assert (found["strength"], found["counts"]) == (plain["strength"], [400.0, 100.0, 20.0])
+    assert choice["names"] == NAMES
+    assert (choice["strength"], choice["counts"]) == (plain["strength"], [400.0, 100.0, 20.0])
 
 
 @pytest.mark.parametrize("kind", ["npz", "pt"])
@@ -77,9 +77,9 @@ def test_a_tensor_saved_by_torch_is_read(folder, levelhead, alone):
     logits = torch.tensor(LOGITS, requires_grad=True)
     torch.save(logits if alone else {"epoch": 3, "scores": logits}, "L.pt")
     torch.save(torch.tensor(LABELS), "Y.pt")
-    found, _ = tuned(levelhead, "--logits", "L.pt", "--labels", "Y.pt", "--counts", "400,100,20")
+    choice, _ = tuned(levelhead, "--logits", "L.pt", "--labels", "Y.pt", "--counts", "400,100,20")
     plain, _ = tuned(levelhead, "--logits", "L.npy", "--labels", "Y.npy", "--counts", "400,100,20")
-    assert found["strength"] == plain["strength"]
+    assert choice["strength"] == plain["strength"]
 
 
 def test_a_table_with_labels_and_ids_is_enough_and_its_page_can_be_written_again(folder, levelhead):
@@ -97,12 +97,12 @@ def test_a_table_with_labels_and_ids_is_enough_and_its_page_can_be_written_again
         "-o",
         "t.json",
     )
-    found, err = tuned(levelhead, *words, "--report", "page.html")
-    assert (found["names"], found["n"]) == (NAMES, 60)
+    choice, err = tuned(levelhead, *words, "--report", "page.html")
+    assert (choice["names"], choice["n"]) == (NAMES, 60)
     assert "x.csv: image is not a class and is ignored; its classes are cat, dog, owl" in err
     sources = json.loads(Path("t.json").read_text())["sources"]
     assert sources["files"] == {"logits": "x.csv", "labels": "x.csv:diagnosis"}
-    assert found["counts"] == COUNTS
+    assert choice["counts"] == COUNTS
     status, _, err = levelhead("report", "t.json", "-o", "again.html")
     assert status == 0, err
     assert all("dog" in Path(page).read_text() for page in ("page.html", "again.html"))
@@ -135,7 +135,7 @@ def test_a_table_with_labels_and_ids_is_enough_and_its_page_can_be_written_again
 def test_counts_are_numbers_or_labels_in_any_file(folder, levelhead, write):
     write()
     (file,) = folder.glob("c.*")
-    given = (
+    words = (
         "--logits",
         "L.npy",
         "--labels",
@@ -145,7 +145,7 @@ def test_counts_are_numbers_or_labels_in_any_file(folder, levelhead, write):
         "--counts",
         file.name,
     )
-    assert tuned(levelhead, *given)[0]["counts"] == COUNTS
+    assert tuned(levelhead, *words)[0]["counts"] == COUNTS
 
 
 def test_names_title_the_classes_of_a_model(folder, levelhead):
@@ -195,7 +195,7 @@ def test_names_title_the_classes_of_a_model(folder, levelhead):
             ("--labels", "words.txt", "--names", "cat,dog,elk"),
             "words.txt: unknown labels 'owl'; the classes are cat, dog, elk",
         ),
-        (("--counts", "400,100"), "counts: expected 3 counts, one per class, got 2"),
+        (("--counts", "400,100"), "--counts: expected 3 counts, one per class, got 2"),
         (
             ("--label-column", "y"),
             "--label-column: expected logits in a table (.csv, .tsv, .parquet), got L.npy",
@@ -203,11 +203,11 @@ def test_names_title_the_classes_of_a_model(folder, levelhead):
     ],
 )
 def test_mistakes_are_told_in_one_line(folder, levelhead, words, line):
-    given = {"--logits": "L.npy", "--labels": "Y.npy", "--counts": "400,100,20"}
-    given |= dict(zip(words[::2], words[1::2], strict=True))
-    if "--label-column" in given:
-        del given["--labels"]
-    status, out, err = levelhead(*TUNE, *(word for pair in given.items() for word in pair))
+    value_of = {"--logits": "L.npy", "--labels": "Y.npy", "--counts": "400,100,20"}
+    value_of |= dict(zip(words[::2], words[1::2], strict=True))
+    if "--label-column" in value_of:
+        del value_of["--labels"]
+    status, out, err = levelhead(*TUNE, *(word for pair in value_of.items() for word in pair))
     assert (status, out) == (2, "")
     assert err.startswith(f"levelhead: {line}"), err
     assert err.count("\n") == 1
@@ -218,25 +218,25 @@ def test_many_counts_on_the_command_line_are_no_file_name_that_is_too_long(folde
     logits = np.random.default_rng(0).normal(size=(300, 150)) + 3 * np.eye(150)[labels] + 3
     np.savez("all.npz", logits=logits, labels=labels)
     counts = ",".join(str(2000 - 10 * i) for i in range(150))
-    found, _ = tuned(levelhead, "--logits", "all.npz", "--counts", counts, "-o", "t.json")
-    assert len(found["counts"]) == 150
+    choice, _ = tuned(levelhead, "--logits", "all.npz", "--counts", counts, "-o", "t.json")
+    assert len(choice["counts"]) == 150
 
 
 @pytest.mark.parametrize("text", ["label\n{}\n", "{}\n"])
 def test_training_labels_by_name_in_a_csv_are_counted(folder, levelhead, text):
     lines = [name for name, n in zip(NAMES, COUNTS, strict=True) for _ in range(n)]
     Path("train.csv").write_text(text.format("\n".join(lines)))
-    given = ("--logits", "L.npy", "--labels", "Y.npy", "--counts", "train.csv")
-    found, _ = tuned(levelhead, *given, "--names", "names.txt")
-    assert found["counts"] == COUNTS
+    words = ("--logits", "L.npy", "--labels", "Y.npy", "--counts", "train.csv")
+    choice, _ = tuned(levelhead, *words, "--names", "names.txt")
+    assert choice["counts"] == COUNTS
     pd.DataFrame(LOGITS, columns=NAMES).to_csv("L.csv", index=False)
-    assert tuned(levelhead, *given[2:], "--logits", "L.csv")[0]["counts"] == COUNTS
-    status, _, err = levelhead(*TUNE, *given)
+    assert tuned(levelhead, *words[2:], "--logits", "L.csv")[0]["counts"] == COUNTS
+    status, _, err = levelhead(*TUNE, *words)
     assert (status, err.count("\n")) == (2, 1)
     assert "train.csv: training labels are names ('cat'), but class names are not known here" in err
     assert "pass --names to list the classes in the order of the logits' columns" in err
-    known = ("--names", "names.txt", "--rule", "rescale", "--strength", "0.3", "--json")
-    given = ("--counts", "train.csv", "-o", "rs.safetensors")
-    status, out, err = levelhead("adjust", "m.safetensors", *given, *known)
+    with_names = ("--names", "names.txt", "--rule", "rescale", "--strength", "0.3", "--json")
+    words = ("--counts", "train.csv", "-o", "rs.safetensors")
+    status, out, err = levelhead("adjust", "m.safetensors", *words, *with_names)
     assert status == 0, err
     assert json.loads(out)["counts"] == COUNTS

@@ -54,8 +54,8 @@ def added(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["rare_recall", "last"])
 def test_tune_takes_them_and_says_what_they_do(added, levelhead, name):
-    given = (*TUNE, "--metric", name, "--rule", "root-shift", "-o", f"{name}.json")
-    status, out, err = levelhead(*given)
+    words = (*TUNE, "--metric", name, "--rule", "root-shift", "-o", f"{name}.json")
+    status, out, err = levelhead(*words)
     assert (status, err) == (0, "")
     tuned = lh.tune(added, LABELS, COUNTS, metric="rare_recall", rule="root-shift")
     assert out.startswith(tuned.summary())

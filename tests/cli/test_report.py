@@ -11,19 +11,12 @@ import pytest
 
 import levelhead as lh
 
-COUNTS = [1000, 300, 90, 27]
+from .held_out import COUNTS, write_held_out
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(4), [60, 30, 15, 8])
-    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (
-        np.array(COUNTS) / 1000
-    ) ** 0.3
-    np.save(tmp_path / "L.npy", logits)
-    np.save(tmp_path / "Y.npy", labels)
-    (tmp_path / "C.json").write_text(json.dumps(COUNTS))
+    write_held_out(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -51,8 +44,8 @@ def test_logits_with_labels(files, levelhead):
 
 
 def test_counts_metric_and_rule_are_those_of_tune(files, levelhead):
-    given = ("report", "L.npy", "--labels", "Y.npy", "-o", "p.html")
-    assert levelhead(*given, "--metric", "macro_f1", "--rule", "vector")[0] == 0
+    words = ("report", "L.npy", "--labels", "Y.npy", "-o", "p.html")
+    assert levelhead(*words, "--metric", "macro_f1", "--rule", "vector")[0] == 0
     tuned = lh.tune(np.load("L.npy"), np.load("Y.npy"), metric="macro_f1", rule="vector")
     assert tuned.change_text() in words_of(files / "p.html")
 
@@ -146,8 +139,8 @@ def test_titles_and_the_models_file_are_shown(files, levelhead):
     assert "first" in said
     assert "<second>" in said
     assert "levelhead adjust 'my net.onnx'" in said
-    one = ("M.npy", "--labels", "Y.npy", "--title", "only one", "--force")
-    status, _, err = levelhead(*LOGITS, *one)
+    one_title = ("M.npy", "--labels", "Y.npy", "--title", "only one", "--force")
+    status, _, err = levelhead(*LOGITS, *one_title)
     assert (status, "--title: expected 2, one for each model, got 1" in err) == (2, True)
 
 

@@ -5,33 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import levelhead as lh
 from levelhead.core.tuned import write_tuned
 
-COUNTS = [1000, 300, 90, 27]
+from .held_out import COUNTS, write_held_out
+
 NAMES = ["cat", "dog", "owl", "ant"]
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(4), [60, 30, 15, 8])
-    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (
-        np.array(COUNTS) / 1000
-    ) ** 0.3
-    np.save(tmp_path / "L.npy", logits)
-    np.save(tmp_path / "Y.npy", labels)
+    logits, labels = write_held_out(tmp_path)
     np.savetxt(
         tmp_path / "L.csv", logits, delimiter=",", header=",".join(NAMES), comments="", fmt="%.17g"
     )
     (tmp_path / "Y.csv").write_text("\n".join(NAMES[y] for y in labels))
-    (tmp_path / "C.json").write_text(json.dumps(COUNTS))
     (tmp_path / "named.json").write_text(json.dumps(dict(zip(NAMES, COUNTS, strict=True))))
     monkeypatch.chdir(tmp_path)
     return logits, labels
@@ -64,14 +60,14 @@ def test_a_folder_of_files_is_tuned_as_one_file(files, levelhead, tmp_path):
     (tmp_path / "parts").mkdir()
     for i, rows in enumerate(np.array_split(np.arange(113), 3)):
         np.savez(tmp_path / "parts" / f"{i}.npz", logits=logits[rows], labels=labels[rows])
-    given = ("tune", "--logits", "parts", "--counts", "C.json", "--rule", "rescale", "--json")
-    status, out, err = levelhead(*given, "--metric", "macro_f1", "-o", "tuned.json")
+    words = ("tune", "--logits", "parts", "--counts", "C.json", "--rule", "rescale", "--json")
+    status, out, err = levelhead(*words, "--metric", "macro_f1", "-o", "tuned.json")
     assert (status, err) == (0, "")
     whole = levelhead(*HELD_OUT, "--rule", "rescale", "--metric", "macro_f1", "--json")
     assert json.loads(out) == json.loads(whole[1])
     assert lh.Tuned.load("tuned.json").strength == json.loads(out)["strength"]
     for more in (["--labels", "Y.npy"], ["--report", "page.html"], ["--target", "estimate"]):
-        assert levelhead(*given, *more)[0] == 2
+        assert levelhead(*words, *more)[0] == 2
     (tmp_path / "none").mkdir()
     assert "found none" in levelhead("tune", "--logits", "none", "--counts", "C.json")[2]
 
@@ -103,8 +99,8 @@ def test_rules_are_compared_side_by_side(files, levelhead):
     assert levelhead(*words)[1] == f"{compared}\n"
     status, out, _ = levelhead(*words[:5], "--metric", "f1_macro", "--json")
     assert status == 0
-    found = json.loads(out)["rules"]
-    assert {tuned["evidence"]["metric"] for tuned in found.values()} == {"macro_f1"}
+    choices = json.loads(out)["rules"]
+    assert {tuned["evidence"]["metric"] for tuned in choices.values()} == {"macro_f1"}
 
 
 def test_with_norms_tau_is_compared_too(files, levelhead):
@@ -136,8 +132,8 @@ def test_names_in_tables_are_looked_up(files, levelhead):
 def test_without_labels_shares_are_matched_to_the_target(files, levelhead, rule):
     logits, labels = files
     shares = np.bincount(labels) / len(labels)
-    given = ("tune", "--logits", "L.npy", "--counts", "C.json", "--rule", rule, "--json")
-    status, out, _ = levelhead(*given, "--target", ",".join(map(str, shares)))
+    words = ("tune", "--logits", "L.npy", "--counts", "C.json", "--rule", rule, "--json")
+    status, out, _ = levelhead(*words, "--target", ",".join(map(str, shares)))
     expected = lh.tune_unlabelled(logits, shares, counts=COUNTS, rule=rule)
     assert status == 0
     assert json.loads(out) == expected.to_dict()
@@ -384,3 +380,28 @@ def test_an_unknown_metric_is_told_the_known_ones(files, levelhead):
 def test_metrics_and_floors_need_labels(files, levelhead):
     status, _, err = levelhead("tune", "--logits", "L.npy", "--counts", "C.json", "--floor", "0.5")
     assert (status, err) == (2, "levelhead: --floor: this needs --labels\n")
+
+
+def test_a_loss_is_not_compared_with_the_fall_of_accuracy(levelhead, tmp_path):
+    rng = np.random.default_rng(0)
+    shares = [0.8, 0.15, 0.05]
+    labels = rng.choice(3, p=shares, size=600)
+    logits = 2 * np.eye(3)[labels] + rng.normal(size=(600, 3)) + np.log(shares)
+    np.savez(tmp_path / "L.npz", logits=logits, labels=labels)
+    words = ("--logits", tmp_path / "L.npz", "--metric", "macro_f1", "--floor", "2=0.9")
+    status, out, _ = levelhead("tune", *words)
+    assert (status, "gain -" in out) == (0, True)  # the floor costs more than there is to gain
+    assert re.search(r"; accuracy falls by \d+\.\d points, too$", out.splitlines()[0])
+
+
+def test_labels_in_a_column_of_another_title_are_not_passed_over_without_a_word(files, levelhead):
+    logits, labels = files
+    table = pd.DataFrame(logits, columns=NAMES).assign(truth=[NAMES[y] for y in labels])
+    table.to_csv("table.csv", index=False)
+    status, _, err = levelhead("tune", "--logits", "table.csv")
+    assert status == 0
+    assert "--label-column TITLE if they are a column of table.csv" in err
+    status, out, _ = levelhead("tune", "--logits", "table.csv", "--label-column", "truth")
+    assert status == 0
+    assert "chosen on held-out" in out
+    assert "--label-column" not in levelhead("tune", "--logits", "L.npy")[2]

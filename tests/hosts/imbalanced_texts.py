@@ -15,13 +15,13 @@ COUNTS = [160, 40, 16]
 def samples(counts, seed):
     """Return items whose tokens say the class, with noise: tokens 4 k .. 4 k + 3 are those of class k."""
     draw = torch.Generator().manual_seed(seed)
-    found = []
+    items = []
     for label, n in enumerate(counts):
-        own = torch.randint(4 * label, 4 * label + 4, (n, 6), generator=draw)
+        of_class = torch.randint(4 * label, 4 * label + 4, (n, 6), generator=draw)
         any_class = torch.randint(0, 12, (n, 6), generator=draw)
-        ids = torch.where(torch.rand(n, 6, generator=draw) < 0.45, own, any_class)
-        found += [{"input_ids": row, "labels": label} for row in ids]
-    return [found[i] for i in torch.randperm(len(found), generator=draw)]
+        ids = torch.where(torch.rand(n, 6, generator=draw) < 0.45, of_class, any_class)
+        items += [{"input_ids": row, "labels": label} for row in ids]
+    return [items[i] for i in torch.randperm(len(items), generator=draw)]
 
 
 TRAIN, EVAL = samples(COUNTS, seed=0), samples([83, 83, 83], seed=1)
@@ -70,7 +70,7 @@ def llama(seed=0):
 @torch.no_grad()
 def features_of(model, items=EVAL):
     """Return what the `score` of a Llama takes of each item: its last token."""
-    ids = torch.stack([one["input_ids"] for one in items])
+    ids = torch.stack([item["input_ids"] for item in items])
     return model.eval().model(input_ids=ids).last_hidden_state[:, -1]
 
 
@@ -78,5 +78,5 @@ def features_of(model, items=EVAL):
 def logits_of(model, items=EVAL):
     """Return the logits of all items at once, and their labels."""
     model.eval()
-    found = model(input_ids=torch.stack([one["input_ids"] for one in items]))
-    return found.logits, torch.tensor([one["labels"] for one in items])
+    output = model(input_ids=torch.stack([item["input_ids"] for item in items]))
+    return output.logits, torch.tensor([item["labels"] for item in items])

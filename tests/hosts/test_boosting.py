@@ -1,6 +1,7 @@
 """Trees and boosting: through scikit-learn's API, and native boosters as functions of their scores."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
@@ -149,6 +150,17 @@ def test_a_single_row_of_logits_is_taken_though_it_looks_like_probabilities(row)
     assert model.predict_proba(row).sum() == pytest.approx(1)
 
 
+def test_columns_that_a_function_titles_in_another_order_are_refused():
+    titled = pd.DataFrame(LOGITS, columns=["c", "b", "a"])
+    expected = r"titled with the classes in another order \(c, b, a\) than expected \(a, b, c\)"
+    tuned = AdjustedPredictor(titled.iloc.__getitem__, lh.tune(LOGITS, TRUE, names=ABC))
+    with pytest.raises(lh.LevelheadError, match=expected):
+        tuned.predict([0, 1])
+    to_tune = AdjustedPredictor(titled.iloc.__getitem__, classes=ABC, kind="logits")
+    with pytest.raises(lh.LevelheadError, match=expected):
+        to_tune.fit(np.arange(300), TRUE)
+
+
 def test_what_was_tuned_on_another_kind_or_for_others_is_refused():
     e = np.exp(LOGITS)
     softmax = e / e.sum(axis=1, keepdims=True)
@@ -162,7 +174,7 @@ def test_what_was_tuned_on_another_kind_or_for_others_is_refused():
         AdjustedPredictor(RandomForestClassifier(), on_logits)
     with pytest.raises(ValueError, match=r"from 0 to 1, got .*tuned on probabilities"):
         AdjustedPredictor(of_rows, on_probabilities).predict(np.arange(5))
-    with pytest.raises(ValueError, match="the function gives probabilities, and it was tuned"):
+    with pytest.raises(ValueError, match="tuned on logits, and these are probabilities"):
         AdjustedPredictor(lambda rows: softmax[rows], on_logits).predict(np.arange(50))
     with pytest.raises(ValueError, match="classes in another order"):
         AdjustedPredictor(of_rows, on_logits, classes=["b", "a", "c"])
@@ -211,6 +223,36 @@ def test_the_order_of_a_models_own_classes_is_noticed_and_its_labels_come_out():
     )
     assert fitted.tuned_.counts == (900, 90, 9)
     assert fitted.tuned_.names == tuple(ABC)
+
+
+@pytest.mark.parametrize("names", [None, [f"type {k:02}" for k in range(12)]])
+def test_columns_of_a_frame_go_by_their_titles(names):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 30)
+    logits = 2 * np.eye(12)[labels] + rng.normal(size=(360, 12)) - np.arange(12) / 3
+    titles = names or [f"logit_{k}" for k in range(12)]
+    as_text = pd.DataFrame(logits, columns=titles)[sorted(titles)]
+    direct = lh.tune(logits, labels, names=names)
+    expected = np.argmax(direct.apply(logits), axis=1)
+    model = AdjustedPredictor(lambda X: as_text, direct)
+    np.testing.assert_array_equal(model.predict(None), expected)
+    tuned_here = AdjustedPredictor(lambda X: as_text, kind="logits").fit(None, labels)
+    np.testing.assert_allclose(tuned_here.tuned_.adjustment.offset, direct.adjustment.offset)
+
+
+def test_columns_of_a_frame_that_are_classes_in_another_order_are_refused():
+    frame = pd.DataFrame(LOGITS, columns=ABC)
+    tuned = lh.tune(LOGITS, TRUE, names=ABC)
+    model = AdjustedPredictor(lambda X: frame, tuned)
+    np.testing.assert_array_equal(model.decision_function(None), tuned.apply(LOGITS))
+    with pytest.raises(ValueError, match=r"classes in another order \(c, b, a\) than expected"):
+        AdjustedPredictor(lambda X: frame[ABC[::-1]], tuned).predict(None)
+    # Classes that are numbers, known as texts and so sorted, stand as the columns do.
+    as_text = ["1", "10", "2"]
+    frame.columns = as_text
+    tuned_as_text = lh.tune(LOGITS, np.array(as_text)[TRUE], names=as_text)
+    by_text = AdjustedPredictor(lambda X: frame, tuned_as_text)
+    np.testing.assert_array_equal(by_text.decision_function(None), tuned.apply(LOGITS))
 
 
 def test_labels_are_never_positions():

@@ -45,25 +45,25 @@ def parts():
     return [frame(begin, end) for begin, end in pairwise(SPLITS)]
 
 
-def assert_same(found, **options):
+def assert_same(tuned, **options):
     """Compare with one chunk: equal but for the folds and, of part of the samples, the part."""
     whole = lh.tune_chunks([(LOGITS, LABELS)], COUNTS, **options)
-    assert found.n == whole.n == 3000
-    assert found.rule == whole.rule
-    assert found.verdict == whole.verdict == "better"
-    assert found.gain == pytest.approx(whole.gain, abs=1.5 * whole.evidence.standard_error)
-    offsets = found.adjustment.offset - found.adjustment.offset.mean()
+    assert tuned.n == whole.n == 3000
+    assert tuned.rule == whole.rule
+    assert tuned.verdict == whole.verdict == "better"
+    assert tuned.gain == pytest.approx(whole.gain, abs=1.5 * whole.evidence.standard_error)
+    offsets = tuned.adjustment.offset - tuned.adjustment.offset.mean()
     expected = whole.adjustment.offset - whole.adjustment.offset.mean()
     np.testing.assert_allclose(offsets, expected, atol=0.3)
-    np.testing.assert_array_equal(found.evidence.before.right, whole.evidence.before.right)
+    np.testing.assert_array_equal(tuned.evidence.before.right, whole.evidence.before.right)
 
 
 def assert_options_and_columns_count(tune, table):
     """Tune with logits in four columns, with other options, and with columns that are not there."""
     columns = [f"score {k}" for k in range(4)]
-    found = tune(table, COUNTS, logits=columns, **PARAMETERS)
-    assert_same(found, **PARAMETERS)
-    assert (found.metric, found.chosen_on, found.evidence.level) == ("macro_f1", "elsewhere", 0.9)
+    tuned = tune(table, COUNTS, logits=columns, **PARAMETERS)
+    assert_same(tuned, **PARAMETERS)
+    assert (tuned.metric, tuned.chosen_on, tuned.evidence.level) == ("macro_f1", "elsewhere", 0.9)
     with pytest.raises(lh.LevelheadError, match="expected a column 'scores' in the table, which"):
         tune(table, COUNTS, logits="scores")
     with pytest.raises(lh.LevelheadError, match=r"expected numbers|expected logits"):
@@ -147,16 +147,16 @@ def kill_once(batch, marker):
 @pytest.fixture(scope="module")
 def ray():
     """Ray on a cluster of two nodes, started by the first test that needs it."""
-    found = pytest.importorskip("ray")
+    library = pytest.importorskip("ray")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     small = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
     try:
         cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
-        found.init(address=cluster.address, log_to_driver=False, configure_logging=False)
-        yield found
+        library.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        yield library
     finally:
-        found.shutdown()
+        library.shutdown()
         cluster.shutdown()
 
 
@@ -209,7 +209,7 @@ def spark():
         pytest.skip("Spark needs Java: apt-get install default-jre-headless")
     from pyspark.sql import SparkSession
 
-    given = os.environ.get("PYSPARK_PYTHON")
+    set_before = os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     # Chunks end within a partition, too.
@@ -220,10 +220,10 @@ def spark():
         yield session
     finally:
         session.stop()
-        if given is None:
+        if set_before is None:
             del os.environ["PYSPARK_PYTHON"]
         else:
-            os.environ["PYSPARK_PYTHON"] = given
+            os.environ["PYSPARK_PYTHON"] = set_before
 
 
 @pytest.mark.slow

@@ -294,8 +294,8 @@ def test_a_choice_of_any_rule_is_applied_when_the_fit_has_ended(tmp_path, rule):
     callback = AdjustCallback(tuned, layer="fc")
     fit(plain, tmp_path)
     fit(module, tmp_path, callback)
-    found, trained = (net(X).detach().numpy() for net in (module, plain))
-    np.testing.assert_allclose(found, tuned.apply(trained), rtol=1e-4, atol=1e-5)
+    adjusted, trained = (net(X).detach().numpy() for net in (module, plain))
+    np.testing.assert_allclose(adjusted, tuned.apply(trained), rtol=1e-4, atol=1e-5)
     assert callback.adjusted.rule == rule
     callback.adjusted.restore()
     assert torch.equal(module.fc.weight, plain.fc.weight)

@@ -70,7 +70,7 @@ class Still(Net):
 
 
 def fit(module, folder, *callbacks, epochs=3, validation=EVAL, checkpoint=None, **options):
-    given = {
+    settings = {
         "logger": False,
         "enable_checkpointing": False,
         "num_sanity_val_steps": 0,
@@ -84,7 +84,7 @@ def fit(module, folder, *callbacks, epochs=3, validation=EVAL, checkpoint=None, 
         enable_model_summary=False,
         default_root_dir=folder,
         callbacks=list(callbacks),
-        **given,
+        **settings,
     )
     loaders = [
         DataLoader(data, batch_size=40) for data in ([] if validation is None else [validation])
@@ -105,9 +105,9 @@ def chosen_by_hand(callback, module):
     return lh.tune(logits_of(module), EVAL.tensors[1], COUNTS)
 
 
-def same(found, truth):
-    facts = [(one.rule, one.n, one.counts) for one in (found, truth)]
-    offsets = [one.adjustment.offset for one in (found, truth)]
+def same(tuned, truth):
+    facts = [(choice.rule, choice.n, choice.counts) for choice in (tuned, truth)]
+    offsets = [choice.adjustment.offset for choice in (tuned, truth)]
     return facts[0] == facts[1] and np.allclose(*offsets, atol=1e-4)
 
 
@@ -295,4 +295,6 @@ def test_numbers_and_page_go_to_mlflow(tmp_path, monkeypatch):
     assert client.get_run(logger.run_id).data.metrics["levelhead/gain"] == pytest.approx(
         callback.tuned.gain
     )
-    assert [one.path for one in client.list_artifacts(logger.run_id)] == ["levelhead.html"]
+    assert [artifact.path for artifact in client.list_artifacts(logger.run_id)] == [
+        "levelhead.html"
+    ]

@@ -51,8 +51,8 @@ def test_objects_of_a_client_and_texts_are_read_as_their_json():
         def model_dump(self):
             return answer
 
-    for given in (answer, json.dumps(answer), Answer()):
-        np.testing.assert_allclose(shares([given], ["no", "yes"]), [[0.2, 0.8]])
+    for form in (answer, json.dumps(answer), Answer()):
+        np.testing.assert_allclose(shares([form], ["no", "yes"]), [[0.2, 0.8]])
 
 
 def test_labels_that_begin_alike_are_told_apart_by_the_next_token():
@@ -96,15 +96,15 @@ def test_a_label_that_is_not_listed_has_at_most_what_is_left():
     with pytest.warns(
         lh.warnings.MissingClassWarning, match="never among the tokens listed: 'maybe'"
     ):
-        found = shares([least_listed], ["no", "yes", "maybe"])
-    np.testing.assert_allclose(found, np.array([[0.02, 0.5, 0.02]]) / 0.54)
+        row = shares([least_listed], ["no", "yes", "maybe"])
+    np.testing.assert_allclose(row, np.array([[0.02, 0.5, 0.02]]) / 0.54)
 
 
 def test_answers_without_any_label_are_warned_of():
     answers = [chat(("yes", {"yes": 0.7, "no": 0.2})), chat(("well", {"well": 0.7, "so": 0.2}))]
     with pytest.warns(lh.warnings.MissingClassWarning, match="in 1 of 2 answers"):
-        found = shares(answers, ["no", "yes"])
-    np.testing.assert_allclose(found[1], [0.5, 0.5])
+        rows = shares(answers, ["no", "yes"])
+    np.testing.assert_allclose(rows[1], [0.5, 0.5])
 
 
 def test_case_tells_labels_apart_only_if_asked():
@@ -156,10 +156,10 @@ def test_scores_are_tuned_in_four_lines_without_a_warning(tmp_path):
     names = ["billing", "delivery", "other"]
     truth = rng.choice(3, p=[0.5, 0.3, 0.2], size=600)
     logits = 2 * np.eye(3)[truth] + rng.normal(size=(600, 3)) + [0.0, 1.0, -2.0]  # it leans
-    found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     lines = [
         json.dumps(chat((names[row.argmax()], dict(zip(names, row.tolist(), strict=True)))))
-        for row in found
+        for row in probabilities
     ]
     (tmp_path / "held-out.jsonl").write_text("\n".join(lines[:300]))
     (tmp_path / "new.jsonl").write_text("\n".join(lines[300:]))

@@ -54,11 +54,11 @@ def test_missing_library_is_named_with_the_way_to_install_it(host):
     if host in ALONE:
         return
     message = done.stderr.strip().splitlines()[-1]
-    found = re.fullmatch(r"ModuleNotFoundError: this needs (\w+): (.*)", message)
-    assert found, message
-    wanted = declared(EXTRAS[found[1]])
-    assert wanted, f"no extra {EXTRAS[found[1]]} in pyproject.toml"
-    assert found[2] == "pip install " + " ".join(f"'{one}'" for one in wanted)
+    match = re.fullmatch(r"ModuleNotFoundError: this needs (\w+): (.*)", message)
+    assert match, message
+    wanted = declared(EXTRAS[match[1]])
+    assert wanted, f"no extra {EXTRAS[match[1]]} in pyproject.toml"
+    assert match[2] == "pip install " + " ".join(f"'{requirement}'" for requirement in wanted)
 
 
 def test_no_module_of_ours_imports_a_host_at_its_top():

@@ -55,9 +55,9 @@ def data(request):
 
 def run(model, x, **options):
     register()
-    made = skl2onnx.to_onnx(model, x[:1], options=options or {"zipmap": False})
+    proto = skl2onnx.to_onnx(model, x[:1], options=options or {"zipmap": False})
     session = onnxruntime.InferenceSession(
-        made.SerializeToString(), providers=["CPUExecutionProvider"]
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     return session.run(None, {session.get_inputs()[0].name: x})
 

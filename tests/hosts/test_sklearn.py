@@ -30,7 +30,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import levelhead as lh
 from levelhead import rules
-from levelhead.core.counts import long_tail
 from levelhead.heads import sklearn as heads
 from levelhead.hosts.sklearn import AdjustedClassifier, AdjustedClassifierCV
 from levelhead.support.warnings import (
@@ -41,19 +40,6 @@ from levelhead.support.warnings import (
 )
 
 BASES = [LogisticRegression(), GaussianNB(), LinearSVC()]  # scores; probabilities; no probabilities
-
-
-@pytest.fixture(scope="module")
-def tail():
-    """Five classes, the largest 50 times the smallest; what is left over is a balanced test set."""
-    X, y = make_classification(
-        4000, 12, n_informative=10, n_classes=5, class_sep=1.3, random_state=1
-    )
-    train = np.concatenate(
-        [np.flatnonzero(y == k)[:n] for k, n in enumerate(long_tail(500, 5, 50))]
-    )
-    test = np.setdiff1d(np.arange(len(y)), train)
-    return X[train], y[train], X[test], y[test]
 
 
 @pytest.fixture(scope="module")
@@ -282,6 +268,9 @@ def test_counts_go_by_label_in_class_order_or_as_labels(tail):
     counted = AdjustedClassifier(LogisticRegression()).fit(X, labels)
     assert counted.classes_.tolist() == [10, 20, 30, 40, 50]
     assert counted.tuned_.counts == tuple(n)
+    # It was trained on these labels: none of them is held out.
+    assert not counted.tuned_.counted
+    assert "held-out" not in str(counted.tuned_)
     assert counted.tuned_.names == ("10", "20", "30", "40", "50")
     by_label = dict(zip([10, 20, 30, 40, 50], n.tolist(), strict=True))
     for counts in (n, by_label, dict(reversed(by_label.items())), labels):
@@ -294,13 +283,13 @@ def test_counts_go_by_label_in_class_order_or_as_labels(tail):
 
 def test_a_label_that_could_be_a_position_is_a_label(tail):
     X, y, _, _ = tail
-    some = y < 3
-    shifted = y[some] + 1  # classes 1, 2 and 3: a position 0 is no label
+    of_three = y < 3
+    shifted = y[of_three] + 1  # classes 1, 2 and 3: a position 0 is no label
     counts = {0: 500, 1: 100, 2: 50}
     with pytest.raises(ValueError, match=r"counts: expected labels that are classes \(1, 2, 3\)"):
-        AdjustedClassifier(LogisticRegression(), counts=counts).fit(X[some], shifted)
+        AdjustedClassifier(LogisticRegression(), counts=counts).fit(X[of_three], shifted)
     model = AdjustedClassifier(LogisticRegression(), counts={3: 5, 1: 500, 2: 50})
-    assert model.fit(X[some], shifted).tuned_.counts == (500, 50, 5)
+    assert model.fit(X[of_three], shifted).tuned_.counts == (500, 50, 5)
 
 
 # -- tuning -----------------------------------------------------------------------------------------------------------
@@ -364,8 +353,8 @@ def test_the_scale_of_the_scores_does_not_matter(tail):
 )
 def test_a_class_that_a_fold_has_not_seen_counts_as_missed_there(scoring, base, tail):
     X, y, _, _ = tail
-    some = np.concatenate([np.flatnonzero(y == k)[:n] for k, n in enumerate([120, 60, 40, 2, 1])])
-    X, y = X[some], y[some]
+    kept = np.concatenate([np.flatnonzero(y == k)[:n] for k, n in enumerate([120, 60, 40, 2, 1])])
+    X, y = X[kept], y[kept]
     rows = np.arange(len(y))
     folds = [(np.flatnonzero(rows % 3 != i), np.flatnonzero(rows % 3 == i)) for i in range(3)]
     assert any(len(np.unique(y[train])) < 5 for train, _ in folds)
@@ -578,3 +567,5 @@ def test_unfitted_and_unknown_are_refused(tail):
     several = np.column_stack([y > 0, y > 1]).astype(int)
     with pytest.raises(ValueError, match="Unknown label type: multilabel-indicator"):
         AdjustedClassifier(LogisticRegression()).fit(X, several)
+    with pytest.raises(ValueError, match=r"lh\.tune_labels"):
+        AdjustedClassifierCV(LogisticRegression()).fit(X, several)

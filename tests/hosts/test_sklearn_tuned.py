@@ -74,8 +74,8 @@ def test_metric_is_told_to_be_scoring_and_signatures_stay_plain(kind):
     assert "\n" not in str(told.value)
     with pytest.raises(TypeError, match="unexpected keyword argument 'metrics'"):
         kind(LogisticRegression(), metrics="f1_macro")
-    made = clone(kind(LogisticRegression(C=2)))
-    assert made.get_params()["estimator__C"] == 2
+    model = clone(kind(LogisticRegression(C=2)))
+    assert model.get_params()["estimator__C"] == 2
     kinds = {parameter.kind.name for parameter in signature(kind).parameters.values()}
     assert kinds == {"POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY"}
 
@@ -100,7 +100,7 @@ def test_the_score_is_better_on_unseen_data(scoring, tail):
     X_test, y_test = tail[1], tail[3]
     model = fitted(tail, GaussianNB(), scoring=scoring)
     scorer = get_scorer(scoring)
-    before, after = (scorer(one, X_test, y_test) for one in (model.estimator_, model))
+    before, after = (scorer(classifier, X_test, y_test) for classifier in (model.estimator_, model))
     assert after > before
     assert model.tuned_.gain > 0
 
@@ -129,8 +129,8 @@ def test_costs_are_lower_than_without_them(tail):
     cost = np.array([[0, 1, 1, 1], [9, 0, 1, 1], [2, 2, 0, 2], [1, 1, 1, 0]])
     model = fitted(tail, scoring=lh.Goal(cost=cost))
 
-    def mean_cost(one):
-        matrix = confusion_matrix(y_test, one.predict(X_test), labels=LABELS)
+    def mean_cost(classifier):
+        matrix = confusion_matrix(y_test, classifier.predict(X_test), labels=LABELS)
         return (matrix * cost).sum() / len(y_test)
 
     assert model.tuned_.metric == "cost"
@@ -152,8 +152,8 @@ def test_a_target_is_reached_where_classes_occur_in_it(tail, rule):
     by_label = dict(zip(LABELS, target, strict=True))
     model, balanced = fitted(tail, target=by_label, rule=rule), fitted(tail)
     accuracy = [
-        target @ recall_score(y_test, one.predict(X_test), average=None)
-        for one in (model, balanced, model.estimator_)
+        target @ recall_score(y_test, classifier.predict(X_test), average=None)
+        for classifier in (model, balanced, model.estimator_)
     ]
     trained = np.array([(y == label).mean() for label in LABELS])
     bayes = model.estimator_.predict_log_proba(X_test) + np.log(target / trained)
@@ -275,8 +275,8 @@ def test_probabilities_tuned_for_accuracy_are_of_classes_as_they_occur(tail):
     model = fitted(tail, GaussianNB(), scoring="accuracy")
     index = np.searchsorted(model.classes_, y_test)
     ours, theirs = (
-        negative_log_likelihood(np.log(np.maximum(one.predict_proba(X_test), 1e-12)), index)
-        for one in (model, model.estimator_)
+        negative_log_likelihood(np.log(np.maximum(classifier.predict_proba(X_test), 1e-12)), index)
+        for classifier in (model, model.estimator_)
     )
     assert ours < theirs
     np.testing.assert_allclose(
@@ -292,6 +292,7 @@ def test_votes_of_zero_do_not_decide(tail):
     assert model.tuned_.adjustment.smoothing > 0
     assert (model.predict_proba(X_test) > 0).all()
     before, after = (
-        balanced_accuracy_score(y_test, one.predict(X_test)) for one in (model.estimator_, model)
+        balanced_accuracy_score(y_test, classifier.predict(X_test))
+        for classifier in (model.estimator_, model)
     )
     assert after > before + 0.05

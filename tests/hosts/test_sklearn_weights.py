@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from lightgbm import LGBMClassifier
 from sklearn import config_context
-from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -12,22 +11,8 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
 from levelhead import rules
-from levelhead.core.counts import long_tail
 from levelhead.hosts._loss_counts import loss_counts
 from levelhead.hosts.sklearn import AdjustedClassifier, AdjustedClassifierCV
-
-
-@pytest.fixture(scope="module")
-def tail():
-    """Five classes, the largest 50 times the smallest; what is left over is a balanced test set."""
-    X, y = make_classification(
-        4000, 12, n_informative=10, n_classes=5, class_sep=1.3, random_state=1
-    )
-    train = np.concatenate(
-        [np.flatnonzero(y == k)[:n] for k, n in enumerate(long_tail(500, 5, 50))]
-    )
-    test = np.setdiff1d(np.arange(len(y)), train)
-    return X[train], y[train], X[test], y[test]
 
 
 @pytest.mark.parametrize("routing", [True, False])
@@ -107,5 +92,5 @@ LIBRARIES = [
 
 @pytest.mark.parametrize(("model", "expected"), LIBRARIES, ids=lambda each: type(each).__name__)
 def test_the_weights_of_every_library_are_noticed(model, expected):
-    found = loss_counts(model, np.repeat([0, 1], [30, 10]), np.array([0, 1]))
-    np.testing.assert_allclose(found, expected)
+    counts = loss_counts(model, np.repeat([0, 1], [30, 10]), np.array([0, 1]))
+    np.testing.assert_allclose(counts, expected)

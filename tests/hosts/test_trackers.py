@@ -26,8 +26,8 @@ def test_mlflow_gets_numbers_and_page_after_its_run_has_ended(tmp_path, monkeypa
     with mlflow.start_run() as run:
         trackers.find()
     trackers.send(OUTCOME, 7)
-    found = mlflow.get_run(run.info.run_id)
-    assert found.data.metrics == {"levelhead/gain": 0.25, "levelhead/strength": 1.5}
+    logged = mlflow.get_run(run.info.run_id)
+    assert logged.data.metrics == {"levelhead/gain": 0.25, "levelhead/strength": 1.5}
     client = mlflow.MlflowClient()
     assert client.get_metric_history(run.info.run_id, "levelhead/gain")[0].step == 7
     assert (

@@ -35,17 +35,17 @@ def test_trainer_levels_what_it_trained(name, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS / "trainers"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     torch.manual_seed(0)
-    found = runpy.run_path(str(DOCS / "trainers" / f"with_{name}.py"))
+    script = runpy.run_path(str(DOCS / "trainers" / f"with_{name}.py"))
     x, y = sys.modules["long_tail_digits"].held_out.tensors
     shaped = {
-        "timm": found.get("as_images", torch.Tensor),
+        "timm": script.get("as_images", torch.Tensor),
         "huggingface": lambda part: part.view(-1, 1, 8, 8),
     }
     with torch.no_grad():
-        output = found["model"].eval()(shaped.get(name, lambda part: part)(x))
+        output = script["model"].eval()(shaped.get(name, lambda part: part)(x))
     predicted = getattr(output, "logits", output).argmax(1).numpy()
     recall = [np.mean(predicted[y.numpy() == k] == k) for k in range(10)]
-    tuned = found["tuned"]
+    tuned = script["tuned"]
     assert tuned.worthwhile
     assert tuned.counts == tuple(lh.counts.long_tail(120, 10, 30))
     balanced_error = 1 - np.mean(recall)  # by the fit on all samples, which the evidence is not

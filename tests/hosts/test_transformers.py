@@ -5,8 +5,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
     BertForTokenClassification,
     Trainer,
     TrainerCallback,
@@ -16,6 +14,8 @@ from transformers import (
 
 import levelhead as lh
 from levelhead.hosts.transformers import AdjustCallback, WVNCallback
+
+from .small_bert import small_bert
 
 pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
 
@@ -35,23 +35,13 @@ def _offline(monkeypatch):
 
 
 def network(seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return BertForSequenceClassification(
-            BertConfig(
-                vocab_size=20,
-                hidden_size=8,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=8,
-                max_position_embeddings=8,
-                num_labels=3,
-                id2label=dict(enumerate(NAMES)),
-                hidden_dropout_prob=0.0,
-                attention_probs_dropout_prob=0.0,
-                initializer_range=0.5,
-            )
-        )
+    return small_bert(
+        seed,
+        id2label=dict(enumerate(NAMES)),
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.5,
+    )
 
 
 class Watch(TrainerCallback):
@@ -300,7 +290,7 @@ def test_token_classification_is_tuned_and_adjusted_from_logits_to_model():
         torch.manual_seed(0)
         model = BertForTokenClassification(config).eval()
     ids, labels = (
-        torch.stack([one["input_ids"] for one in DATA]),
+        torch.stack([item["input_ids"] for item in DATA]),
         torch.randint(3, (20, 5), generator=DRAW),
     )
     labels[:, 0] = labels[:, -1] = -100  # special tokens

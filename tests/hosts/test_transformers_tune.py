@@ -51,9 +51,9 @@ def chosen_by_hand(callback, model):
     return lh.tune(logits, labels, texts.COUNTS, names=texts.NAMES)
 
 
-def same(found, truth):
-    facts = [(one.rule, one.n, one.counts) for one in (found, truth)]
-    offsets = [one.adjustment.offset for one in (found, truth)]
+def same(tuned, truth):
+    facts = [(choice.rule, choice.n, choice.counts) for choice in (tuned, truth)]
+    offsets = [choice.adjustment.offset for choice in (tuned, truth)]
     return facts[0] == facts[1] and np.allclose(*offsets, atol=1e-4)
 
 
@@ -87,6 +87,16 @@ def test_a_gain_is_applied_noted_and_said(tmp_path, capfd):
     card = (tmp_path / "README.md").read_text()
     assert "`classifier` was adjusted" in card
     assert "chosen on 249 held-out samples" in card
+    # A temperature calibrates for that mix, and does not bring that of the training back.
+    weighed = "for classes as balanced error weighs them"
+    assert f"calibrated {weighed}, divide the logits by {tuned.temperature:.3g}" in card
+    run.create_model_card()  # as `push_to_hub` does: over ours, so the docs say how to add it again
+    assert "was adjusted" not in (tmp_path / "README.md").read_text()
+    callback.on_push_begin(run.args, run.state, run.control)
+    both = (tmp_path / "README.md").read_text()
+    assert both.startswith("---\nlibrary_name: transformers")
+    assert "### Training hyperparameters" in both
+    assert both.count("`classifier` was adjusted") == 1
     loaded = BertForSequenceClassification.from_pretrained(tmp_path / "saved")
     assert torch.allclose(texts.logits_of(loaded)[0], after, atol=1e-6)
     with pytest.raises(ValueError, match="adjusted already"):
@@ -276,7 +286,7 @@ def test_head_without_a_bias_is_scaled_where_no_direction_of_its_inputs_is_one(t
 def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_step(tmp_path):
     with pytest.raises(ValueError, match=r"by: tuning on the evaluation needs one.*eval_strategy"):
         trainer(texts.network(), tmp_path, AdjustCallback(), eval_strategy="no").train()
-    two = [one for one in texts.TRAIN if one["labels"] < 2]
+    two = [item for item in texts.TRAIN if item["labels"] < 2]
     with pytest.raises(ValueError, match=r"class 2 \(rare\) has no samples"):
         trainer(texts.network(), tmp_path, AdjustCallback(), train=two).train()
     with pytest.raises(ValueError, match="no layer 'head'"):
@@ -333,9 +343,9 @@ def test_numbers_and_page_go_to_mlflow_though_its_run_has_ended(tmp_path, monkey
     callback = AdjustCallback(anyway=True)
     options = {"report_to": "mlflow", "num_train_epochs": 1, "logging_strategy": "epoch"}
     trainer(texts.network(), tmp_path, callback, **options).train()
-    [found] = mlflow.search_runs(output_format="list")
-    assert found.info.status == "FINISHED"
-    assert found.data.metrics["levelhead/gain"] == pytest.approx(callback.tuned.gain)
-    assert [one.path for one in mlflow.MlflowClient().list_artifacts(found.info.run_id)] == [
-        "levelhead.html"
-    ]
+    [logged] = mlflow.search_runs(output_format="list")
+    assert logged.info.status == "FINISHED"
+    assert logged.data.metrics["levelhead/gain"] == pytest.approx(callback.tuned.gain)
+    assert [
+        artifact.path for artifact in mlflow.MlflowClient().list_artifacts(logged.info.run_id)
+    ] == ["levelhead.html"]

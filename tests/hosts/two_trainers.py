@@ -53,12 +53,12 @@ def check(model) -> None:
         features = texts.features_of(model)
         assert callback.adjusted.along.samples == 249
     truth = lh.tune(logits, labels, texts.COUNTS, names=texts.NAMES, features=features)
-    found = callback.tuned
-    assert (found.n, found.rule) == (249, truth.rule), found
-    assert abs(found.adjustment.offset - truth.adjustment.offset).max() < 1e-3
-    assert abs(found.gain - truth.gain) < 0.01
+    tuned = callback.tuned
+    assert (tuned.n, tuned.rule) == (249, truth.rule), tuned
+    assert abs(tuned.adjustment.offset - truth.adjustment.offset).max() < 1e-3
+    assert abs(tuned.gain - truth.gain) < 0.01
     if truth.reach is not None:
-        assert abs(found.reach[0] - truth.reach[0]) < 1e-3
+        assert abs(tuned.reach[0] - truth.reach[0]) < 1e-3
 
 
 if __name__ == "__main__":

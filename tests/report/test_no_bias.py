@@ -7,32 +7,15 @@ import pytest
 
 import levelhead as lh
 from levelhead.core.constant_direction import constant_direction
-from levelhead.core.rules import Rule
 from levelhead.report import of_file, of_tuned
 from levelhead.report.calibration import calibration
 from levelhead.report.confusion import matrices
 from levelhead.report.page import render_page
 from levelhead.report.use_it import code_to_use
 
-DRAW = np.random.default_rng(0)
-LABELS = np.repeat([0, 1, 2], [200, 60, 40])
-LOGITS = 2 * np.eye(3)[LABELS] + DRAW.normal(size=(300, 3)) + np.log([1000, 200, 40])
-FEATURES = np.maximum(DRAW.normal(size=(300, 6)) + 0.5, 0)  # as a ReLU gives them
-OFFSETS = np.array([0.0, 1.5, 3.0])
+from ..core.no_bias import FEATURES, LABELS, LOGITS, OFFSETS, FixedOffsets
 
-
-class Fixed(Rule):
-    """Adds the same numbers in every fold, so that tables and matrix count the same predictions."""
-
-    name = "offsets"
-    adds = True
-
-    def fit(self, samples, goal):
-        chosen = lh.rules.Adjustment.adding(OFFSETS)
-        return lh.rules.Fits([chosen] * len(samples.folds), chosen)
-
-
-TUNED = lh.tune(LOGITS, LABELS, rule=Fixed(), features=FEATURES)
+TUNED = lh.tune(LOGITS, LABELS, rule=FixedOffsets(), features=FEATURES)
 
 
 def test_matrix_and_tables_agree():

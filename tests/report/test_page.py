@@ -57,14 +57,14 @@ def page() -> str:
 
 
 def test_it_runs_only_the_script_and_style_written_into_it(page):
-    found = Elements(page)
+    elements = Elements(page)
     policy = next(
-        a["content"] for _, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"
+        a["content"] for _, a in elements.tags if a.get("http-equiv") == "Content-Security-Policy"
     )
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
-    assert len(found.inside) == policy.count("'sha256-") == 2
-    for text in found.inside:
+    assert len(elements.inside) == policy.count("'sha256-") == 2
+    for text in elements.inside:
         assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in policy
 
 
@@ -78,12 +78,12 @@ def test_it_loads_nothing(page):
 
 
 def test_names_are_never_markup(page):
-    found = Elements(page)
+    elements = Elements(page)
     assert "<img" not in page
     assert "<b>bold" not in page
     assert "&lt;i&gt;2&lt;/i&gt;" in page
     for name in made.HOSTILE:
-        assert any(name in text for text in found.words)
+        assert any(name in text for text in elements.words)
     ids = re.findall(r'\sid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
 
@@ -178,8 +178,8 @@ def test_the_table_of_a_choice_is_that_of_its_evidence():
 
 def test_rare_classes_are_those_of_the_counts_or_else_of_the_labels():
     logits, labels = made.logits_of(np.array([90, 40, 10]), 30)
-    some = np.flatnonzero((labels != 1) | (np.arange(len(labels)) % 3 == 0))
-    logits, labels = logits[some], labels[some]  # class 1 is the rarest here
+    kept = np.flatnonzero((labels != 1) | (np.arange(len(labels)) % 3 == 0))
+    logits, labels = logits[kept], labels[kept]  # class 1 is the rarest here
 
     def order(counts) -> list[int]:
         tuned = lh.tune(logits, labels, counts)
@@ -223,6 +223,29 @@ def test_a_target_and_costs_are_judged_on_other_samples_too():
     assert "judged by balanced error" in render_page([judged])
 
 
+def test_the_rule_is_told_as_the_target_makes_it():
+    shown = render_page([made.ten("shift")])
+    assert "strength times log(largest count / own count) added to scores" in shown
+    shown = render_page([made.ten("shift", target=np.arange(1, 11) / 55)])
+    assert "largest count" not in shown
+    assert "log(share in the target / share in training) added to scores" in shown
+
+
+def test_samples_of_several_labels_are_counted_once():
+    subject = made.several_labels()
+    assert f"the same {subject.tuned.n:,} samples, each predicted by a fit" in render_page(
+        [subject]
+    )
+
+
+def test_only_terms_that_a_page_uses_are_explained():
+    several = Elements(render_page([made.several_labels()])).words
+    assert "Precision" in several
+    assert not {"Accuracy", "Balanced accuracy", "Temperature"} & set(several)
+    both = Elements(render_page([made.several_labels(), made.ten()])).words
+    assert {"Accuracy", "Balanced accuracy", "Temperature"} <= set(both)
+
+
 def test_floors_are_shown_with_their_probability():
     logits, labels = made.logits_of(made.TEN, 60)
     tuned = lh.tune(logits, labels, made.TEN, metric=lh.Goal(floors={9: 0.5}))
@@ -233,8 +256,8 @@ def test_floors_are_shown_with_their_probability():
 
 def test_a_warning_about_test_labels_comes_first_and_other_warnings_are_shown():
     logits, labels = made.logits_of(np.array([90, 20, 5]), 20)
-    some = labels != 2
-    tuned = lh.tune(logits[some], labels[some], [90, 20, 5], chosen_on="test")
+    kept = labels != 2
+    tuned = lh.tune(logits[kept], labels[kept], [90, 20, 5], chosen_on="test")
     lines = warnings(of_tuned(tuned))
     assert lines[0].startswith("This was chosen on test labels")
     assert "No sample here of class 2" in lines[1]
@@ -310,8 +333,8 @@ def test_reliability_is_what_measure_says():
 def test_samples_weigh_in_calibration_as_in_the_metric():
     counts = np.array([900, 60, 9])
     logits, labels = made.logits_of(counts, 400, noise=2.0)
-    some = np.flatnonzero((labels == 0) | (np.arange(len(labels)) % 8 == 0))
-    logits, labels = 3 * logits[some], labels[some]
+    kept = np.flatnonzero((labels == 0) | (np.arange(len(labels)) % 8 == 0))
+    logits, labels = 3 * logits[kept], labels[kept]
     for metric, weights in (
         ("balanced_error", (1 / np.bincount(labels))[labels]),
         ("error", np.ones(len(labels))),
@@ -340,9 +363,9 @@ def test_several_models_stand_side_by_side_and_the_best_is_marked():
     subjects = [made.ten(), made.trained(), made.blind(), made.several_labels()]
     text = render_page(subjects)
     after = {
-        one.title: float(one.tuned.evidence.after.balanced_accuracy)
-        for one in subjects
-        if one.tuned.evidence is not None and not one.tuned.multilabel
+        subject.title: float(subject.tuned.evidence.after.balanced_accuracy)
+        for subject in subjects
+        if subject.tuned.evidence is not None and not subject.tuned.multilabel
     }
     best = re.search(r'class="best">\s*<th scope="row"><bdi>(.*?)</bdi>', text)
     assert best is not None
@@ -358,9 +381,9 @@ def test_models_of_one_name_are_told_apart(tmp_path):
         of_tuned(tuned, title="run", facts={}, files={"logits": tmp_path / run / "l.npy"})
         for run in ("a", "b")
     ]
-    assert [one.title for one in with_titles(subjects)] == ["a/run", "b/run"]
+    assert [subject.title for subject in with_titles(subjects)] == ["a/run", "b/run"]
     nameless = [of_tuned(tuned, title="run"), of_tuned(tuned, title="run")]
-    assert [one.title for one in with_titles(nameless)] == ["run, 1", "run, 2"]
+    assert [subject.title for subject in with_titles(nameless)] == ["run, 1", "run, 2"]
 
 
 def test_the_page_of_a_thousand_classes_is_small(tmp_path):
@@ -369,9 +392,9 @@ def test_the_page_of_a_thousand_classes_is_small(tmp_path):
 
 def test_a_class_without_a_sample_has_dashes():
     logits, labels = made.logits_of(np.array([90, 20, 5]), 20)
-    some = labels != 2
-    tuned = lh.tune(logits[some], labels[some], [90, 20, 5])
-    subject = of_tuned(tuned, logits[some], labels[some])
+    kept = labels != 2
+    tuned = lh.tune(logits[kept], labels[kept], [90, 20, 5])
+    subject = of_tuned(tuned, logits[kept], labels[kept])
     assert np.isnan(subject.rows[0].recall).all()
     assert '<td data-value="">\N{EN DASH}</td>' in render_page([subject])
 

@@ -110,6 +110,16 @@ def test_labels_are_applied_like_classes(here, levelhead):
     assert moved == pytest.approx(tuned.adjustment.offset, abs=1e-5)
 
 
+def test_what_was_tuned_on_probabilities_is_applied_to_probabilities(here):
+    logits, labels = here
+    shares = np.exp(lh.measure.log_softmax(logits))
+    tuned = lh.tune(shares, labels, COUNTS, kind="probabilities")
+    tuned.save("tuned.json")
+    scope = {"model": model(), "probabilities": shares}
+    exec(code_to_use(of_file("tuned.json")).python, scope)
+    assert scope["scores"] == pytest.approx(tuned.apply(shares))
+
+
 def test_an_estimator_needs_nothing_more():
     applied = Applied("By AdjustedClassifierCV, in every prediction", "model.predict(X)")
     assert code_to_use(of_tuned(made.two().tuned, applied=applied)) == ("", "model.predict(X)")

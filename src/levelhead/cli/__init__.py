@@ -84,18 +84,32 @@ def _run() -> int:
     try:
         check_words(sys.argv[1:])
         # Not standalone, in which click would print errors of its own and end the process.
-        return app(standalone_mode=False)
+        code = app(standalone_mode=False)
+        sys.stdout.flush()  # what was printed may not arrive
+        return code
     except typer.Abort:
         return 130
     except NothingToGain as reason:
         say(str(reason))
         return 3
+    except BrokenPipeError:  # whoever read the output has seen enough
+        drop_output()
+        return 1
     except EXPECTED as error:
         # Any other error is a bug, whose traceback is wanted; this one is, too, with LEVELHEAD_DEBUG=1.
         if os.environ.get("LEVELHEAD_DEBUG"):
             raise
         say(message_for(error, typer.main.get_command(app), sys.argv[1:]))
+        drop_output()
         return 2
+
+
+def drop_output() -> None:
+    """Drop what standard output does not take, or Python tries again as it ends, and complains."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def begin_early_digest(command: str, *words: str) -> None:

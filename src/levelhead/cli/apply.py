@@ -67,9 +67,10 @@ def apply(
 ) -> None:
     """Adjust the scores of a model, as it was tuned.
 
-    For a model whose own file cannot be changed. The class with the largest adjusted score is the one to predict.
-    Other columns of a table, such as ids, are copied, and a file may be larger than the memory: it is read and
-    written in parts. If the choice gains nothing, nothing is written and the exit status is 3.
+    For a model whose own file cannot be changed. The class with the largest adjusted score is the one to predict; of
+    several labels per sample, those above 0 are. Other columns of a table, such as ids, are copied, and a file may be
+    larger than the memory: it is read and written in parts. If the choice gains nothing, nothing is written and the
+    exit status is 3.
     """
     from ..core.tuned_checks import check_classes
     from ..io.parts import read_parts
@@ -101,6 +102,9 @@ def check_calibrated(tuned: Tuned, path: Path, out: Path | None) -> None:
     """
     if out is None:
         raise LevelheadError("this needs a file for the probabilities; add -o", parameter="proba")
+    if tuned.multilabel:
+        reason = f"{path} is of several labels per sample, for which no temperature is fitted"
+        raise LevelheadError(f"{reason}; leave it out", parameter="proba")
     if tuned.temperature is None:
         reason = f"{path} has no temperature: only labels can tell what is calibrated"
         raise LevelheadError(f"{reason}; tune with labels", parameter="proba")
@@ -191,7 +195,7 @@ def adjusted_parts(tuned: Tuned, read: ScoreParts) -> Iterator[tuple[Part, np.nd
         with in_file(read.source):
             if part.scores.dtype.kind == "f":
                 lower_masked(widen(part.scores), part.first)  # names the row that is not finite
-            if part.first == 0 and tuned.kind == "logits" and not tuned.multilabel:
+            if part.first == 0 and tuned.kind != "probabilities" and not tuned.multilabel:
                 check_logits(part.scores[:1000])  # refuses what looks like probabilities
             adjusted = to_numpy(tuned.apply(part.scores))
         yield part, adjusted
@@ -211,7 +215,7 @@ def predictions(tuned: Tuned, scores: np.ndarray, *, plain: bool = False) -> np.
 
 
 def probabilities(tuned: Tuned, scores: np.ndarray) -> np.ndarray:
-    """Return calibrated probabilities: ``softmax(score / temperature)``, or a sigmoid for each label.
+    """Return calibrated probabilities, ``softmax(score / temperature)``.
 
     Args:
         tuned: has the temperature.
@@ -225,9 +229,5 @@ def probabilities(tuned: Tuned, scores: np.ndarray) -> np.ndarray:
     from ..support.logits import log_softmax
 
     assert tuned.temperature is not None  # `check_calibrated` has seen to it
-    scaled = scores.astype(np.float64) / tuned.temperature
-    if tuned.multilabel:
-        shares = np.exp(-np.logaddexp(0.0, -scaled))
-    else:
-        shares = np.exp(log_softmax(scaled))
+    shares = np.exp(log_softmax(scores.astype(np.float64) / tuned.temperature))
     return shares.astype(scores.dtype)

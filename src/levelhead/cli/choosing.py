@@ -130,6 +130,8 @@ def choose_without_labels(samples: SamplesRead, request: Request, background: st
     """
     from ..core.goal import Goal
     from ..core.unlabelled import tune_unlabelled
+    from ..io.arrays import file_of
+    from ..io.table import TABLE_SUFFIXES
 
     # Options that only labels could make sense of.
     unlabelled = "--logits are the unlabelled ones if --labels is left out"
@@ -147,7 +149,7 @@ def choose_without_labels(samples: SamplesRead, request: Request, background: st
         features=request.features,
     )
     with quiet():
-        return tune_unlabelled(
+        tuned = tune_unlabelled(
             samples.logits,
             read_target(request.target, samples),
             counts=with_background(samples, background),
@@ -155,6 +157,18 @@ def choose_without_labels(samples: SamplesRead, request: Request, background: st
             names=samples.names,
             kind=request.kind,
         )
+    # Whoever only forgot the labels would take this for what labels choose.
+    mix = "equally often"
+    if request.target is not None:
+        mix = "as --target says"
+    # Nor is a column of labels found whose title does not say so.
+    options = "--labels"
+    file = file_of(samples.files["logits"])
+    if file.suffix.lower() in TABLE_SUFFIXES:
+        options = f"--labels, or --label-column TITLE if they are a column of {file}"
+    chosen = f"no labels: chosen until classes are predicted {mix}; its gain is not known"
+    say(f"{chosen}; for that, give {options}")
+    return tuned
 
 
 def choose_for_labels(inputs: Inputs, request: Request) -> Choice:
@@ -192,7 +206,7 @@ def choose_on_folder(inputs: Inputs, request: Request) -> Choice:
     for its sources: it is only one of them.
     """
     from ..core.chunks import tune_chunks
-    from ..core.tune import ESTIMATE
+    from ..core.priors import ESTIMATE
     from ..io.samples_file import read
 
     in_one_file = "this needs all logits in one file"

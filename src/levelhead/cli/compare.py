@@ -51,7 +51,7 @@ def compare(
     """Compare the rules side by side on held-out data.
 
     Prints a line for each rule, the best first: its strength if it has one, and what it gains. Each rule is fitted on
-    four fifths of the samples and judged on the rest, in turn, so that a more flexible one does not win by chance.
+    two thirds of the samples and judged on the rest, in turn, so that a more flexible one does not win by chance.
     """
     from ..core.compare import compare as compare_rules
     from ..io.arrays import read_names, target_shares

@@ -101,6 +101,9 @@ def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
     text = error.message
     if error.parameter is not None:
         text = f"{options.get(error.parameter, error.parameter)}: {text}"
+    # Readers of samples put a file before their message, and this word where counts were typed.
+    elif text.startswith("counts: ") and "counts" in options:
+        text = text.replace("counts", options["counts"], 1)
     text = " ".join(text.split())
     if error.advice is None or error.advice.parameter not in options:
         return text

@@ -16,7 +16,7 @@ from ..support.progress import copy_progress
 from ..support.types import BiasPolicy, LabelTask
 from .common import app, example, read_choice, show
 from .options import COUNTS, Anyway, Background, Force, Json, Names
-from .scores import read_array, read_training_counts, refuse
+from .scores import check_counts, read_array, read_training_counts, refuse
 from .words import (
     FORMATS_HERE,
     RULES_WITH_STRENGTH_HERE,
@@ -26,7 +26,11 @@ from .words import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.counts import Counts
     from ..core.rules import Rule
+    from ..core.tuned import Tuned
 
 Model = Annotated[
     Path,
@@ -56,7 +60,12 @@ def inspect(
     model: Model,
     counts: Annotated[
         Path | None,
-        Option(metavar="COUNTS", help=f"{COUNTS} The weight norms are shown beside them."),
+        Option(
+            "--counts",
+            metavar="COUNTS",
+            help=f"{COUNTS} The weight norms are shown beside them.",
+            callback=check_counts,
+        ),
     ] = None,
     head: HeadName = None,
     names: Names = None,
@@ -90,13 +99,17 @@ def adjust(
     rule: Annotated[
         str | None,
         Option(
+            "--rule",
             metavar="RULE",
             help=f"Instead of --tuned, a rule at a strength of your own. {RULES_WITH_STRENGTH_HERE}.",
             autocompletion=complete_rule_with_strength,
         ),
     ] = None,
     strength: Annotated[float | None, Option(help="Strength of --rule; 0 changes nothing.")] = None,
-    counts: Annotated[Path | None, Option(metavar="COUNTS", help=f"For --rule. {COUNTS}")] = None,
+    counts: Annotated[
+        Path | None,
+        Option("--counts", metavar="COUNTS", help=f"For --rule. {COUNTS}", callback=check_counts),
+    ] = None,
     bias: Annotated[
         BiasPolicy, Option(help="Whether --rule scales the bias with its weight vector.")
     ] = "scale",
@@ -117,7 +130,7 @@ def adjust(
     features: Annotated[
         Path | None,
         Option(
-            help="What the head takes, [N, d], of held-out samples: if it has no bias, offsets go into its "
+            help="What the head takes, [N, d], of held-out samples, if it has no bias: offsets go into its "
             "weights by these."
         ),
     ] = None,
@@ -146,13 +159,17 @@ def adjust(
         refuse(f"{tuned} has it already; leave it out", rule=rule, strength=strength, counts=counts)
         check_order(model, tuned)
         choice = read_choice(tuned, anyway=anyway)
+    training_counts = read_training_counts(counts)
+    class_names = read_names(names)
+    if features is not None:
+        check_takes_features(model, choice, training_counts, head=head, names=class_names)
     # The whole file is copied, which takes a while for a large one: a bar on a terminal says how far it is.
     with copy_progress(model) as bar:
         done = adjust_file(
             model,
             out,
             choice,
-            read_training_counts(counts),
+            training_counts,
             head=head,
             bias=bias,
             background=background,
@@ -161,7 +178,7 @@ def adjust(
             again=again,
             logits=read_array(logits),
             features=read_array(features, "features"),
-            names=read_names(names),
+            names=class_names,
             task=task,
             progress=bar,
         )
@@ -182,6 +199,32 @@ def rule_to_apply(rule: str | None, strength: float | None) -> Rule:
         expected = "expected a number, such as 0.5; for one that is chosen on samples"
         raise LevelheadError(f"{expected}, use `levelhead tune`", parameter="strength")
     return rule_at_strength
+
+
+def check_takes_features(
+    model: Path,
+    choice: Tuned | Rule,
+    counts: Counts | None,
+    *,
+    head: str | None,
+    names: Sequence[str] | None,
+) -> None:
+    """Raise LevelheadError if --features would not be used: only offsets of a head without a bias go by them."""
+    from ..files.locate import ModelFile
+    from ..heads.choice import read_choice
+
+    chosen = read_choice(choice)
+    if not chosen.adds:
+        nothing = f"the rule {chosen.rule.name} adds nothing that could go into weights"
+        raise LevelheadError(f"{nothing}; leave it out", parameter="features")
+    # Found as `adjust_file` will find it.
+    located = ModelFile.at(model).locate_head(
+        head=head, classes=chosen.classes(counts), names=names
+    )
+    first = located.layers[0]
+    if first.bias is not None:
+        reason = f"{first.key} has a bias, which takes what is added; leave it out"
+        raise LevelheadError(reason, parameter="features")
 
 
 def check_order(model: Path, tuned: Path) -> None:

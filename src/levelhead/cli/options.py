@@ -14,6 +14,7 @@ from typing import Annotated
 from typer import Option
 
 from ..support.types import Kind
+from .scores import check_counts
 from .words import METRICS_HERE, RULES_HERE, complete_metric, complete_rule
 
 # Words that several helps share. Formats of data are few and fixed; those of models come from the table
@@ -40,6 +41,7 @@ Anyway = Annotated[bool, Option("--anyway", help="Go on even if there is nothing
 Names = Annotated[
     str | None,
     Option(
+        "--names",
         metavar="NAMES",
         help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...).",
     ),
@@ -65,7 +67,12 @@ Labels = Annotated[
 ]
 Counts = Annotated[
     Path | None,
-    Option(metavar="COUNTS", help=f"{COUNTS} Without them, those of the labels stand in."),
+    Option(
+        "--counts",
+        metavar="COUNTS",
+        help=f"{COUNTS} Without them, those of the labels stand in.",
+        callback=check_counts,
+    ),
 ]
 LabelColumn = Annotated[
     str | None,
@@ -85,6 +92,7 @@ ScoreKind = Annotated[
 MetricName = Annotated[
     str | None,
     Option(
+        "--metric",
         metavar="METRIC",
         help=f"What to improve: {METRICS_HERE}; or scikit-learn's name for it.",
         autocompletion=complete_metric,
@@ -93,6 +101,7 @@ MetricName = Annotated[
 RuleName = Annotated[
     str | None,
     Option(
+        "--rule",
         metavar="RULE",
         help=f"What to do to each class. {RULES_HERE}.",
         autocompletion=complete_rule,

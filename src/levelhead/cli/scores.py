@@ -72,7 +72,7 @@ def read_target(word: str | None, samples: SamplesRead) -> np.ndarray | str | No
 
     Only now, and not where other options are read, since names of classes come with the samples.
     """
-    from ..core.tune import ESTIMATE
+    from ..core.priors import ESTIMATE
     from ..io.arrays import target_shares
 
     if word == ESTIMATE:
@@ -110,13 +110,36 @@ def refuse(reason: str, **options: object) -> None:
             raise LevelheadError(reason, parameter=name)
 
 
+def check_counts(source: Path | None) -> Path | None:
+    """Return what --counts says, unless it is neither numbers nor a file: the callback of the option.
+
+    A slip such as 4000,2o00 would be taken for the name of a file, and its suffix be asked for.
+
+    Raises:
+        LevelheadError: no list of numbers, and no name that a file of counts could have.
+    """
+    from ..io.arrays import has_known_suffix, is_inline
+
+    if source is None or is_inline(source) or has_known_suffix(source) or source.exists():
+        return source
+    if source.suffix and "," not in str(source):  # a file of another format, which its reader names
+        return source
+    expected = "expected numbers with commas between them or a file"
+    examples = "such as 4000,2000,500 or counts.json"
+    raise LevelheadError(f"{expected}, {examples}, got {str(source)!r}", parameter="counts")
+
+
 def read_training_counts(source: Path | None) -> Counts | None:
-    """Return what --counts says, in words or in a file; None if it was not given."""
-    from ..io.arrays import read_counts
+    """Return what --counts says, in words or in a file, which errors will name; None if it was not given."""
+    from ..core.counts import CountsFrom
+    from ..io.arrays import is_inline, read_counts
 
     if source is None:
         return None
-    return read_counts(source)
+    file = None
+    if not is_inline(source):
+        file = str(source)
+    return CountsFrom(read_counts(source), file)
 
 
 def read_array(source: Path | None, wanted: str = "logits") -> np.ndarray | None:

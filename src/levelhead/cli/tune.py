@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from ..support.errors import LevelheadError
 from ..support.types import LabelTask
 from .choosing import Choice, Inputs, Request, choose
 from .common import app, check_outputs, example, say, show, typed_command
@@ -143,6 +144,8 @@ def tune(
         force=force,
         inputs=(logits, labels, counts, unlabelled, norms, training, features, cost),
     )
+    if out is not None and out.suffix != ".json":
+        raise LevelheadError(f"{out}: expected a name that ends in .json: the choice is JSON")
     if report is None:
         refuse("this is for a page; add --report page.html", title=title, model=model)
     several_labels = task == "multilabel"

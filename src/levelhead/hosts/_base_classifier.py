@@ -38,6 +38,7 @@ from sklearn.utils.validation import (
     indexable,
 )
 
+from ..core.class_labels import SEVERAL_LABELS
 from ..core.counts import Counts
 from ..core.rules import Rule
 from ..core.tuned import Tuned
@@ -109,7 +110,10 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         X, targets = indexable(X, y)
         target_type = type_of_target(targets, input_name="y", raise_unknown=True)
         if target_type not in ("binary", "multiclass"):
+            # scikit-learn's own checks look for these words.
             reason = f"expected one class per sample. Unknown label type: {target_type}"
+            if target_type == "multilabel-indicator":
+                reason = f"{reason}; {SEVERAL_LABELS}"
             raise LevelheadError(reason, parameter="y")
         labels = column_or_1d(targets, warn=True)
         self._fit(X, labels, self._routed(X, labels, params))

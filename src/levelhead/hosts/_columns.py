@@ -49,17 +49,17 @@ class ScoreTable:
             scores = list(self.logits)
         return [*scores, self.labels]
 
-    def check(self, known: Iterable[str]) -> list[str]:
+    def check(self, table_columns: Iterable[str]) -> list[str]:
         """Return the names of all columns that are needed; raise LevelheadError if one is missing.
 
         Args:
-            known: the names of the table's columns. They are checked before any work is sent, and again in each
+            table_columns: the names of the table's columns. They are checked before any work is sent, and again in each
                 batch, as not every table knows its columns beforehand.
         """
-        known = list(known)
+        table_columns = list(table_columns)
         for column in self.columns:
-            if column not in known:
-                has = ", ".join(map(str, known))
+            if column not in table_columns:
+                has = ", ".join(map(str, table_columns))
                 raise LevelheadError(f"expected a column {column!r} in the table, which has {has}")
         return self.columns
 

@@ -27,6 +27,33 @@ class ScoredFold(NamedTuple):
     counts: np.ndarray | None  # [K], of what the model was trained on; None if that is not known
 
 
+def held_out_once(splits: list[Split], samples: int) -> list[Split]:
+    """Return the splits with each sample held out in the first of them that does so, and in no other.
+
+    Repeated folds and shuffled splits hold samples out several times. Taken for so many samples, they would make
+    the interval of the gain too narrow, and a fit would be judged on samples that it has seen in another repeat.
+
+    Args:
+        splits: rows to train on and rows to hold out, as positions or as a mask.
+        samples: how many there are.
+
+    Returns:
+        Splits that still hold out a sample.
+    """
+    seen = np.zeros(samples, bool)
+    once = []
+    for trained_on, held_out in splits:
+        rows = np.arange(samples)[held_out]
+        # Of rows that a split lists twice, the first.
+        _, first = np.unique(rows, return_index=True)
+        rows = rows[np.sort(first)]
+        rows = rows[~seen[rows]]
+        seen[rows] = True
+        if len(rows):
+            once.append((trained_on, rows))
+    return once
+
+
 def counts_of_rows(
     model: Classifier,
     labels: np.ndarray,

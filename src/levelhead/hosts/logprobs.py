@@ -54,11 +54,14 @@ class LabelScores:
         names: the labels, [K].
         missing: [N, K], whether a label was not among the tokens listed: its score is then the most
             that it can be.
+        ids: [N], the `custom_id` of the request that each line of a batch answers; None of others. Lines of
+            a batch come in any order: put scores or labels in that of the other by it.
     """
 
     scores: np.ndarray
     names: tuple[str, ...]
     missing: np.ndarray
+    ids: tuple[str, ...] | None = None
 
 
 def read_logprobs(
@@ -79,7 +82,8 @@ def read_logprobs(
         exact: whether "Yes" and "yes" are different labels.
 
     Returns:
-        Scores for ``lh.tune(read.scores, labels)``, the labels' names, and which scores are bounds.
+        Scores for ``lh.tune(read.scores, labels)``, in the order of the answers; the labels' names, which
+        scores are bounds and, of a batch, which request each line answers.
 
     Raises:
         LevelheadError: fewer than two labels, or two alike; an answer that is no JSON, holds an error
@@ -93,17 +97,24 @@ def read_logprobs(
     """
     labels = _check_names(names, exact)
     rows = []
-    found = []
+    listed_rows = []
+    ids = []
     for place, answer in _records(answers):
         row, listed_here = _score(_steps(answer, place), labels, exact)
         rows.append(row)
-        found.append(listed_here)
+        listed_rows.append(listed_here)
+        if "custom_id" in answer:
+            ids.append(str(answer["custom_id"]))
     if not rows:
         raise LevelheadError("expected at least one answer, got none", parameter="answers")
     # Among the labels alone: whatever else the model might have said is left out, and rows add up to 1.
-    missing = ~np.array(found)
+    missing = ~np.array(listed_rows)
     _warn_of_missing(missing, names)
-    return LabelScores(log_softmax(np.array(rows)), tuple(map(str, names)), missing)
+    scores = log_softmax(np.array(rows))
+    requests = None
+    if len(ids) == len(rows):
+        requests = tuple(ids)
+    return LabelScores(scores, tuple(map(str, names)), missing, requests)
 
 
 def _check_names(names: Sequence[str], exact: bool) -> list[str]:
@@ -137,7 +148,8 @@ def _records(answers: str | Path | Iterable[ServerJson]) -> Iterable[tuple[str, 
     A text is always the name of a file: an answer in a text of its own comes in a list.
     """
     if isinstance(answers, str | Path):
-        lines = text.read(answers).splitlines()
+        # Not by `splitlines`: a text may have other separators of lines in it, which JSON leaves as they are.
+        lines = text.read(answers).split("\n")
         for i, line in enumerate(lines):
             if line.strip():
                 place = f"{answers}, line {i + 1}"
@@ -200,11 +212,11 @@ def _completion(answer: Mapping[str, ServerJson]) -> list[Step]:
     """Of /v1/completions: parallel lists, with {token: log-probability} for each token."""
     logprobs = answer["choices"][0]["logprobs"]
     steps = []
-    for token, own, top in zip(
+    for token, logprob, top in zip(
         logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
     ):
-        if own is not None:  # the first token of an echoed prompt has none
-            steps.append(Step(token, {token: float(own), **(top or {})}))
+        if logprob is not None:  # the first token of an echoed prompt has none
+            steps.append(Step(token, {token: float(logprob), **(top or {})}))
     return steps
 
 
@@ -310,8 +322,8 @@ def _score(
         possible = undecided
     # What is not listed has the most that it can have, so that no offset has to lift it from minus infinity.
     is_listed = [score > -math.inf for score in scores]
-    for k, known in enumerate(is_listed):
-        if not known:
+    for k, label_listed in enumerate(is_listed):
+        if not label_listed:
             scores[k] = most[k]
     return scores, is_listed
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.class_names import listed
+from ..core.class_names import check_titles, listed
 from ..core.counts import Counts
 from ..core.goal import Goal
 from ..core.metrics import Metric
@@ -23,16 +23,16 @@ from ..core.rules import DEFAULT, Rule
 from ..core.tune import tune
 from ..core.tuned import Tuned, tuned_of
 from ..core.tuned_checks import check_classes
-from ..support.arrays import Array
+from ..support.arrays import Array, to_numpy
+from ..support.columns import titles_of
 from ..support.errors import LevelheadError, check_choice
-from ..support.logits import log_softmax, looks_like_probabilities
+from ..support.logits import log_softmax
 from ..support.types import Kind
 from ._labels import ClassLabels, by_name, counts_by_name, encode_labels, names_of
 
 # Whatever the function takes, and a model with `predict_proba`: nothing else is known of either.
 FunctionInputs: TypeAlias = Any
 Predictor: TypeAlias = Any
-_CERTAIN = 20  # rows that all sum to 1, from which on they are probabilities and no accident
 
 
 class AdjustedPredictor:
@@ -196,39 +196,48 @@ class AdjustedPredictor:
             tuned_classes: K of what was tuned; None if it is still to be.
 
         Raises:
-            LevelheadError: another number of columns than classes; or probabilities where logits are expected.
+            LevelheadError: another number of columns than classes, or columns titled in another order.
         """
-        values = np.asarray(self._scores_of(X))
+        values = self._in_class_order(self._scores_of(X))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
-        known = tuned_classes
+        expected_classes = tuned_classes
         if self.classes is not None:
-            known = len(self.classes)
-        if values.ndim == 1 and known in (None, 2):
+            expected_classes = len(self.classes)
+        if values.ndim == 1 and expected_classes in (None, 2):
             if self.kind == "probabilities":
                 first = 1 - values
             else:
                 first = np.zeros_like(values)
             values = np.stack([first, values], axis=1)
-        if values.ndim == 0 or (known is not None and values.shape[-1] != known):
+        if values.ndim == 0 or (
+            expected_classes is not None and values.shape[-1] != expected_classes
+        ):
             columns = "a column for each class"
-            if known is not None:
-                columns = f"{known} columns"
+            if expected_classes is not None:
+                columns = f"{expected_classes} columns"
             expected = f"expected scores [N, K] of the function, {columns}"
             raise LevelheadError(f"{expected}, got {list(values.shape)}")
-        if self.kind != "probabilities" and values.ndim == 2 and len(values) >= _CERTAIN:
-            self._refuse_probabilities(values)
         return values
 
-    def _refuse_probabilities(self, values: np.ndarray) -> None:
-        """Raise LevelheadError if many rows are probabilities, where logits are expected.
+    def _in_class_order(self, scores: object) -> np.ndarray:
+        """Return scores as an array, with the columns of a data frame in the order of the classes.
 
-        Beside numbers from 0 to 1, offsets of a few units would decide every prediction. Few rows may add up to 1 by
-        accident, so it takes `_CERTAIN` of them.
+        Raises:
+            LevelheadError: a frame's columns are titled with the classes, in another order.
         """
-        if values.dtype.kind == "f" and looks_like_probabilities(values):
-            reason = "the function gives probabilities, and it was tuned, or is to be, on logits"
-            raise LevelheadError(f"{reason}; give the function of the scores before the softmax")
+        names = None
+        if self.classes is not None:
+            names = names_of(self.classes)
+        elif self.tuned_ is not None and self.tuned_.names is not None:
+            names = list(self.tuned_.names)
+        if names is not None:
+            titles = titles_of(scores)
+            # Classes that are numbers may be known as texts, and sorted so: 1, 10, 2.
+            if titles is not None and [str(title) for title in titles] == names:
+                return np.asarray(scores)
+            check_titles(scores, names)
+        return to_numpy(scores)
 
 
 def _classes_of(model: Predictor, classes: ClassLabels | None) -> ClassLabels | None:

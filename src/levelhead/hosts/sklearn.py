@@ -55,7 +55,7 @@ with naming_what_is_missing():
         is_frozen,
         kind_of_scores,
     )
-    from ._folds import ScoredFold, Split, counts_of_rows, score_fold
+    from ._folds import ScoredFold, Split, counts_of_rows, held_out_once, score_fold
     from ._loss_counts import loss_counts
 
 _BY_DEFAULT = Shift(1.0)  # what a calibrated classifier needs for classes that weigh the same
@@ -174,7 +174,9 @@ class AdjustedClassifier(BaseAdjustedClassifier):
             raise LevelheadError(f"{expected}, got {rule.name}", parameter="by")
         counts = training_counts(self.counts, labels, self.classes_, self._weights)
         adjustment = rule.at(rule.direction(counts.astype(np.float64)), rule.strength)
-        if self.counts is None and is_frozen(self.estimator):
+        # One that was trained elsewhere has seen other samples than these.
+        counted = self.counts is None and is_frozen(self.estimator)
+        if counted:
             model_name = type(innermost(self.estimator_)).__name__
             issue_warnings([doubt_balanced_counts(counts, model_name)])
         # A look at some samples, evenly spaced, is enough for a doubt, and scoring all may take long.
@@ -194,7 +196,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
             evidence=None,
             strength=rule.strength,
             counts=tuple(map(float, counts)),
-            counted=self.counts is None,
+            counted=counted,
             names=tuple(names_of(self.classes_)),
             kind=kind,
             chosen_on="nothing, as its strength was given",
@@ -258,7 +260,8 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         rule: `offsets`, `shift`, `rescale`, `scales`, `vector`, or an object of `levelhead.rules`.
         cv: None (5 stratified folds), a number of folds, a share held out in one shuffled split, a
             splitter, an iterable of splits, or "prefit" for an estimator that is trained already.
-            Then X and y are held-out data. Never tune on the data a model was trained on: such a
+            A sample counts in the first split that holds it out: repeats tell nothing new of it.
+            With "prefit", X and y are held-out data. Never tune on the data a model was trained on: such a
             choice means nothing (a LeakageWarning if that is evident: hardly any sample is wrong).
         refit: train on all data once it is tuned. It must be False with "prefit", and may be with a
             single split, whose model is then kept.
@@ -452,7 +455,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
             which = f"the {len(splits)} splits of cv, got False"
             only = "only the model of a single split can be kept"
             raise LevelheadError(f"expected True with {which}; {only}", parameter="refit")
-        return splits
+        return held_out_once(splits, _num_samples(X))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata given to `fit` goes: to the classifier's `fit`, the splitter."""

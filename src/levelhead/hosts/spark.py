@@ -2,7 +2,8 @@
 
 `core.chunks.tune_mapped` does the choosing: it asks `run` to do some work on every chunk and to yield the results.
 Here `run` is a `mapInArrow`, which moves whole Arrow batches between Spark and Python and no rows, and each batch comes
-back as its small result. The executors need levelhead, numpy, scipy and pyarrow.
+back as its small result. The executors need levelhead, numpy, scipy and pyarrow; the driver also needs pandas, without
+which `mapInArrow` refuses to begin.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

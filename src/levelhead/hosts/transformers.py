@@ -62,11 +62,11 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
 
     Checkpoints hold the head as it was trained. The model in memory (after
     `load_best_model_at_end`), and what `trainer.save_model` writes, has the adjusted head, with a
-    note in its config and, where it was tuned, in the model card (`trainer.push_to_hub` writes
-    another card over that). A head without a bias (`score` of
-    Llama and its kin) takes what is added into its weights, and is judged by what arrives of it in
-    the logits. The next `train` starts from the head as trained. What does not fit the model is an
-    error before the first step.
+    note in its config and, where it was tuned, in the model card. `trainer.push_to_hub` writes
+    another card over that; `on_push_begin(trainer.args, trainer.state, trainer.control)` adds the
+    section to it. A head without a bias (`score` of Llama and its kin) takes what is added into its
+    weights, and is judged by what arrives of it in the logits. The next `train` starts from the
+    head as trained. What does not fit the model is an error before the first step.
 
     Args:
         by: None, to tune on the evaluation set; or what `levelhead.tune` returned for a model like
@@ -152,10 +152,11 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
     def on_push_begin(  # type: ignore[override]
         self, args: TrainingArguments, state: TrainerState, *_: object, **__: object
     ) -> None:
-        """Write the section again, before checkpoints are pushed.
+        """Add the section to the card, before checkpoints are pushed.
 
         `trainer.push_to_hub` writes a card of its own over it right after this, and calls no callback between that and
-        the upload: the section is then not in the card on the Hub. The note in the config is.
+        the upload: the section is then not in the card on the Hub. The note in the config is. Called once more after
+        that, this adds the section to the Trainer's card, to be uploaded by itself.
         """
         if state.is_world_process_zero:
             self._card(args)
@@ -196,16 +197,19 @@ def _card_text(adjusted: Adjusted, tuned: Tuned) -> str:
     in_weights = ""
     if adjusted.along is not None:
         in_weights = f" It has {adjusted.along.text}."
-    calibrated = "."
+    metric = tuned.evidence.metric.title
+    calibrated = ""
     if tuned.temperature is not None:
-        calibrated = f": divide the logits by {tuned.temperature:.3g} for those."
+        mix = f"for classes as {metric} weighs them"
+        divide = f"divide the logits by {tuned.temperature:.3g}"
+        calibrated = f" To have them calibrated {mix}, {divide}."
     return (
         f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by "
         f"levelhead {__version__}: {done}, for {adjusted.classes} classes.{in_weights}\n\n"
         f"It was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
-        f"{tuned.evidence.metric.title} on samples that it was not fitted on is "
+        f"{metric} on samples that it was not fitted on is "
         f"{tuned.evidence.gain_text()}. Results in the log of the training are those of the head "
-        "before. Probabilities are no longer those of the training's mix of classes"
+        "before. Probabilities are no longer those of the training's mix of classes."
         f"{calibrated}"
     )
 

@@ -23,8 +23,7 @@ import numpy as np
 from markupsafe import Markup
 
 from .._version import __version__
-from ..core.rules import RULES
-from ..core.tuned import Tuned
+from ..core.tuned import Tuned, rule_of
 from ..files.located import json_of
 from ..support import atomic
 from ..support.errors import LevelheadError
@@ -176,7 +175,7 @@ def render_page(
         subjects=[show(subject, i) for i, subject in enumerate(subjects)],
         best=_best(subjects),
         tables=tables,
-        terms=words.TERMS,
+        terms=words.terms(subjects),
         command=command,
         script=Markup(script),
         style=Markup(style),
@@ -275,7 +274,7 @@ def show(subject: Subject, index: int) -> Shown:
         index=index,
         subject=subject,
         tuned=tuned,
-        rule=RULES[tuned.rule].title,
+        rule=rule_of(tuned).title,
         status=status,
         sign=words.SIGNS[status],
         numbers=words.numbers(subject),

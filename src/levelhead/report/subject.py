@@ -25,12 +25,10 @@ from ..core.doubts import EQUAL
 from ..core.gamma_path import GammaPath
 from ..core.goal import Goal
 from ..core.head import Head
-from ..core.judge import Outcomes, judge
-from ..core.metrics import Metric
+from ..core.judge import Outcomes, judge, judged_by
 from ..core.probabilities import smooth_votes
-from ..core.rules import RULES
 from ..core.samples import Given
-from ..core.tuned import Tuned
+from ..core.tuned import Tuned, rule_of
 from ..io import arrays
 from ..labels.check import check_label_scores, check_label_table
 from ..labels.judge import judge_labels
@@ -38,6 +36,7 @@ from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..support.arrays import Array, as_array
 from ..support.errors import LevelheadError
+from ..support.logits import read_as
 from ..support.read import read_chunks
 from ..support.types import Kind
 
@@ -238,7 +237,7 @@ class Subject:
     @property
     def read_as(self) -> Kind:
         """How the logits are read."""
-        return _read_as(self.tuned)
+        return read_as(self.tuned.kind)
 
     @cached_property
     def predictions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -263,7 +262,7 @@ class Subject:
         # that follow the ratios: at strength 1 a class is multiplied by its ratio, or the logarithm
         # of the ratio is added.
         adjustment = self.tuned.adjustment
-        rule = RULES[self.tuned.rule]
+        rule = rule_of(self.tuned)
         if rule.multiplies:
             ratios = adjustment.scale ** (1 / strength)
         else:
@@ -380,8 +379,8 @@ def _check_samples(
     if labels is None:
         logits = as_array(logits)
     else:
-        given = Given.of(logits, labels, None, names=tuned.names, kind=_read_as(tuned))
-        RULES[tuned.rule].refuse_kind(given.kind, "logits")
+        given = Given.of(logits, labels, None, names=tuned.names, kind=read_as(tuned.kind))
+        rule_of(tuned).refuse_kind(given.kind, "logits")
         logits = given.logits
         checked = given.labels
     if logits.ndim != 2 or logits.shape[1] != tuned.classes:
@@ -414,42 +413,22 @@ def judged_on(tuned: Tuned, logits: Array, labels: np.ndarray) -> Tuned:
     They are new to all of its fit, so it is judged as it is, without folds.
 
     Args:
-        tuned: the choice, whose metric and level of the interval are kept. A cost matrix is no part of
-            what a choice keeps, so then it is balanced error, and a warning says so.
+        tuned: the choice, whose metric and level of the interval are kept; where they cannot be
+            (`judged_by`), it is balanced error, and a warning says so.
         logits: [N, K] of the samples.
         labels: [N], indices; or [N, K] of several labels.
     """
     if tuned.multilabel:
         return judge_labels(tuned, logits, labels)
-    # As the choice was judged, as far as it keeps that: its metric, the level of its interval.
-    metric: str | Metric = "balanced_error"
-    level = 0.95
-    warnings = tuned.warnings
-    if tuned.evidence is not None:
-        level = tuned.evidence.level
-        if tuned.evidence.after.paid is None:
-            metric = tuned.evidence.metric
-        else:
-            note = "costs are not kept with a choice, so these samples are judged by balanced error"
-            warnings = (*warnings, note)
+    by = judged_by(tuned.evidence, "balanced_error")
+    warnings = (*tuned.warnings, *by.notes)
     if tuned.reach is not None:
         note = "it is for a head without a bias, but judged as if all of each offset arrived"
         warnings = (*warnings, note)
-    before, after = predict(tuned, logits, _read_as(tuned))
+    before, after = predict(tuned, logits, read_as(tuned.kind))
     outcomes = Outcomes.of(labels, before, after, tuned.classes)
-    goal = Goal(metric).on(labels, tuned.classes, tuned.names, tuned.target)
-    return replace(tuned, evidence=judge(outcomes, goal, level), warnings=warnings)
-
-
-def _read_as(tuned: Tuned) -> Kind:
-    """Return how scores of the kind a choice was made on are read: log-probabilities as they are.
-
-    Logarithms are taken of probabilities alone; logits and log-probabilities both stay, so that to
-    whoever reads them they are the same.
-    """
-    if tuned.kind == "probabilities":
-        return "probabilities"
-    return "logits"
+    goal = Goal(by.metric).on(labels, tuned.classes, tuned.names, tuned.target)
+    return replace(tuned, evidence=judge(outcomes, goal, by.level), warnings=warnings)
 
 
 def predict(

@@ -25,7 +25,7 @@ class Code(NamedTuple):
     """What applies a choice: in a shell, and in Python."""
 
     shell: str  # commands, a line each; empty where there is nothing to do
-    python: str  # for a `model` and `logits` that the reader has
+    python: str  # for a `model` that the reader has, and the `logits` or `probabilities` it gives
 
 
 def code_to_use(subject: Subject) -> Code:
@@ -50,12 +50,15 @@ def code_to_use(subject: Subject) -> Code:
         adjust.append("--anyway")
         apply.append("--anyway")
     # Python's lines are for whoever has the model in memory; their names are those of the docs.
+    kind_of_scores = "logits"
+    if subject.tuned.kind == "probabilities":
+        kind_of_scores = "probabilities"
     python = [
         "import levelhead as lh",
         "",
         f"tuned = lh.Tuned.load({tuned!r})",
         f"adjusted = lh.adjust_(model, tuned{features_too})  # adjusted.restore() undoes it",
-        "scores = tuned.apply(logits)  # or of any model's scores, without changing it",
+        f"scores = tuned.apply({kind_of_scores})  # or its scores, with the model as it is",
     ]
     shell = [
         "# the head of a model's file, or its scores",

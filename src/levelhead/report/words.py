@@ -9,12 +9,13 @@ Every term that needs explaining is in `TERMS`, which the page has as a glossary
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from ..core.rules import RULES
+from ..core.tuned import rule_of
 from .subject import Subject
 
 Status = Literal["better", "worse", "unclear", "test"]
@@ -40,6 +41,8 @@ TERMS = {
     "Held-out, test": "Samples the model was not trained on. Held-out samples may be used to "
     "choose; test samples only to judge, or the judgment is worth nothing.",
 }
+# Of several labels per sample, none of these is shown.
+ONE_CLASS_TERMS = ("Accuracy", "Balanced accuracy", "Temperature")
 WITHOUT_FEATURES = (
     "Confusions and calibration are left out: this is for a head without a bias, and without the "
     "features that it was chosen with, what arrives of each offset is not known."
@@ -120,9 +123,13 @@ def reasons(subject: Subject) -> dict[str, str]:
     tuned = subject.tuned
     # What a choice says of itself, then what only the page knows.
     lines = {name: text for name, text in tuned.facts().items() if name not in ("gain", "price")}
-    lines["rule"] = f"{lines['rule']}: {RULES[tuned.rule].sentence}"
+    lines["rule"] = f"{lines['rule']}: {rule_of(tuned).sentence_for(tuned.target)}"
     if tuned.evidence is not None:
-        lines["measured on"] = _measured(subject, tuned.evidence.n)
+        n = tuned.evidence.n
+        if tuned.multilabel:
+            # There it counts decisions; each label has all samples, without it and with it.
+            n = int(tuned.evidence.before.sizes[0].sum())
+        lines["measured on"] = _measured(subject, n)
     return lines
 
 
@@ -157,6 +164,13 @@ def _lacks_features(subject: Subject) -> bool:
     return is_without_bias and subject.labels is not None and subject.logits is None
 
 
+def terms(subjects: Sequence[Subject]) -> dict[str, str]:
+    """Return the terms that a page explains, by name: those of `TERMS` that it uses."""
+    if not subjects or not all(subject.tuned.multilabel for subject in subjects):
+        return TERMS
+    return {name: meaning for name, meaning in TERMS.items() if name not in ONE_CLASS_TERMS}
+
+
 def rarity(subject: Subject) -> str:
     """Return what it is that a rare class has few of."""
     if subject.rare_by_counts:
@@ -175,9 +189,10 @@ def recall_note(subject: Subject) -> str:
 
 def strength_note(subject: Subject) -> str:
     """Return what the chart over the strength shows: what the rule does, and what the steps of the curves are."""
-    rule = RULES[subject.tuned.rule]
+    rule = rule_of(subject.tuned)
     exact = "The curves step exactly where a prediction changes; 0 is the model as it is."
-    return f"{rule.title}: {rule.sentence}. {exact}{in_sample(subject)}"
+    what = rule.sentence_for(subject.tuned.target)
+    return f"{rule.title}: {what}. {exact}{in_sample(subject)}"
 
 
 def in_sample(subject: Subject) -> str:
