@@ -17,15 +17,15 @@ _MARK = "# The sha256 of the images and labels of every column, written by bench
 
 def column_digests(root: str | Path) -> dict[str, dict[str, str]]:
     """Return {column, with `/held` for the companion that holds some out: {split: sha256}} of all tables."""
-    found = {}
+    digests = {}
     for table in ("table1", "table2", "table2-sources", "sources"):
         for training in trainings(table, root=str(root), seeds=1):
             key = sha256_key(training.column, training.spec.hold_out)
-            if key not in found:
-                found[key] = {
+            if key not in digests:
+                digests[key] = {
                     title: part.sha256 for title, part in training.spec.load().splits.items()
                 }
-    return found
+    return digests
 
 
 def write_digests(digests: dict[str, dict[str, str]], path: Path = _TABLES_FILE) -> None:

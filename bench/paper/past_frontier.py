@@ -132,7 +132,7 @@ def try_all(
     device_name = str(device)
     if torch.device(device).type == "cuda":
         device_name = torch.cuda.get_device_name(device)
-    found = []
+    entries = []
     # The paths of a network are computed while the next one is looked at.
     with ThreadPoolExecutor() as pool:
         for job, end, mean, fact in zip(jobs, ends, means, facts, strict=True):
@@ -149,7 +149,7 @@ def try_all(
                 )
                 for row, logits in _variants(job, weights, device)
             ]
-            found.append(
+            entries.append(
                 {
                     **fact,
                     "device": device_name,
@@ -158,7 +158,7 @@ def try_all(
                     "tried": rows,
                 }
             )
-        return [{**entry, "tried": [row.result() for row in entry["tried"]]} for entry in found]
+        return [{**entry, "tried": [row.result() for row in entry["tried"]]} for entry in entries]
 
 
 def _variants(
@@ -234,18 +234,18 @@ def level_statistics_(
 
 def reached(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
     """Return the error as it is and, for RS and the shift, at two strengths: matched to shares, and best on test."""
-    found: dict[str, Any] = {}
+    errors: dict[str, Any] = {}
     for rule in ("rescale", "shift"):
         within = replace(find_path_rule(rule), range=RANGES[rule])
         path = gamma_path(logits, labels, counts, rule=within)
         matched = tune_unlabelled(logits, counts=counts, rule=within).strength or 0.0
-        found["error"] = round(path.at(0.0).error, 6)
+        errors["error"] = round(path.at(0.0).error, 6)
         best = path.best("error").gamma
-        found[rule] = {
+        errors[rule] = {
             "match_prior": errors_at(path, matched),
             "best_on_test": errors_at(path, best),
         }
-    return found
+    return errors
 
 
 def write_tried(

@@ -170,13 +170,13 @@ def measure(job: Job) -> dict[str, float]:
     net = job.net.cuda()
     seen = features(net, test, Preprocess(job.recipe, job.data, torch.float32), batch=2500)
     logits = nets.head_of(net).numpy().logits(seen)
-    found = {}
+    errors = {}
     for column, rule, top in (("RS", "rescale", 2.0), ("shift", "shift", 4.0)):
         path = gamma_path(logits, test.labels, job.data.counts, rule=rule, range=(0.0, top))
         best = path.best("error")
-        found["alone"] = round(100 * path.at(0.0).error, 2)
-        found |= {column: round(100 * best.error, 2), f"{column} strength": round(best.gamma, 3)}
-    return found
+        errors["alone"] = round(100 * path.at(0.0).error, 2)
+        errors |= {column: round(100 * best.error, 2), f"{column} strength": round(best.gamma, 3)}
+    return errors
 
 
 @contextmanager

@@ -51,15 +51,15 @@ def measure(results: Path) -> dict[str, Any]:
 
 def measure_companions(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """Return column, method and test errors of each companion."""
-    found = []
+    companions = []
     for path in paths:
         snapshot = Snapshot.load(path)
         spec = snapshot.meta["spec"]
         with quiet():
             errors = companion_errors(snapshot)
         column = f"{spec['data']}:{spec['ratio']:g}"
-        found.append({"column": column, "method": spec["method"], "errors": errors})
-    return found
+        companions.append({"column": column, "method": spec["method"], "errors": errors})
+    return companions
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def measure_epochs(
     jobs = [
         make_job(spec, data, spec.resolve_recipe()) for spec, data in zip(specs, datas, strict=True)
     ]
-    found = [
+    runs = [
         {
             "data": spec.data,
             "ratio": spec.ratio,
@@ -79,7 +79,7 @@ def measure_epochs(
             copies[i], test, Preprocess(jobs[i].recipe, datas[i], torch.float32), batch=2500
         )
         logits = nets.head_of(copies[i]).numpy().logits(seen)
-        found[i]["epochs"].append(
+        runs[i]["epochs"].append(
             {"epoch": state.epoch, **errors_by_rule(logits, test.labels, datas[i].counts)}
         )
 
@@ -93,7 +93,7 @@ def measure_epochs(
         on_save=measure,
         save_every=0.0,
     )
-    return found
+    return runs
 
 
 def make_job(spec: Spec, data: "Data", recipe: "Recipe") -> "Job":
@@ -110,17 +110,17 @@ def make_job(spec: Spec, data: "Data", recipe: "Recipe") -> "Job":
 
 def errors_by_rule(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
     """Return the error as trained and, for each rule, the lowest, its strength, and the errors at `STRENGTHS`."""
-    found: dict[str, Any] = {}
+    errors: dict[str, Any] = {}
     for rule, strengths in STRENGTHS.items():
         path = gamma_path(logits, labels, counts, rule=rule, range=(0.0, float(strengths[-1])))
         best = path.best("error")
-        found["error"] = round(path.at(0.0).error, 4)
-        found[rule] = {
+        errors["error"] = round(path.at(0.0).error, 4)
+        errors[rule] = {
             "gamma": round(best.gamma, 3),
             "error": round(best.error, 4),
             "curve": [round(path.at(float(strength)).error, 4) for strength in strengths],
         }
-    return found
+    return errors
 
 
 def main(

@@ -116,7 +116,7 @@ def main() -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    found = {}
+    fastest = {}
     for kind, table in TABLES.items():
         for inputs, now in list(table.items()):
             work = layer(kind, inputs)
@@ -138,7 +138,7 @@ def main() -> None:
             table[inputs] = best[0][0]
             if best[0][1]:
                 conv_norm.PROGRAMS[inputs] = best[0][1]
-            found[f"{kind} {inputs}"] = {
+            fastest[f"{kind} {inputs}"] = {
                 "now": [
                     *now,
                     min((t for (tile, _), t in times.items() if tile == now), default=None),
@@ -147,9 +147,9 @@ def main() -> None:
                     [*tile, programs, round(times[tile, programs], 4)] for tile, programs in best
                 ],
             }
-            print(kind, inputs, found[f"{kind} {inputs}"], flush=True)
+            print(kind, inputs, fastest[f"{kind} {inputs}"], flush=True)
     with open(sys.argv[1], "w") as file:
-        json.dump(found, file, indent=1)
+        json.dump(fastest, file, indent=1)
 
 
 if __name__ == "__main__":

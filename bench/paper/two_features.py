@@ -34,7 +34,7 @@ def train_two_features(
     torch.set_num_threads(1)
     schedule = find_recipe("digits").stretched_to(epochs)
     data = _long_tail(classes, ratio)
-    found: dict[str, Any] = {
+    networks: dict[str, Any] = {
         "data": "digits",
         "ratio": ratio,
         "seeds": seeds,
@@ -51,12 +51,12 @@ def train_two_features(
                 )
             fit(net, data, schedule, METHODS[name], seed=seed)
             snapshots.append(snapshot(net, data, Preprocess(schedule, data)))
-        found[name] = {
+        networks[name] = {
             "weights": [_rounded(trained.head.weight, 4) for trained in snapshots],
             "features": _rounded(snapshots[0].features["test"], 2),
             "labels": snapshots[0].labels["test"].tolist(),
         }
-    return found
+    return networks
 
 
 def _rounded(values: Any, digits: int) -> list:

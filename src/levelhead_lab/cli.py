@@ -25,6 +25,7 @@ from levelhead.cli.common import (
 )
 from levelhead.cli.errors import options_of
 from levelhead.cli.options import Force, Json, Page
+from levelhead.cli.scores import check_counts
 from levelhead.cli.words import RULES_HERE, PlainCommand, complete_rule
 from levelhead.support.errors import LevelheadError
 
@@ -105,6 +106,7 @@ def train(
     method: Annotated[
         str,
         typer.Option(
+            "--method",
             metavar="METHOD",
             help="One that `levelhead methods` lists, or FILE.py:NAME.",
             autocompletion=complete_method,
@@ -117,7 +119,13 @@ def train(
         Literal["long-tail", "step"], typer.Option(help="Shape of the counts.")
     ] = "long-tail",
     counts: Annotated[
-        Path | None, typer.Option(help="Samples to keep per class: .json, .csv, .npy or .txt.")
+        Path | None,
+        typer.Option(
+            "--counts",
+            metavar="COUNTS",
+            help="Samples to keep per class: 400,200,50, or a .json, .csv, .npy or .txt file.",
+            callback=check_counts,
+        ),
     ] = None,
     largest: Annotated[int | None, typer.Option(help="Largest count that --ratio leaves.")] = None,
     subset: Annotated[
@@ -163,6 +171,7 @@ def train(
     rule: Annotated[
         str | None,
         typer.Option(
+            "--rule",
             metavar="RULE",
             help=f"How to level it, if not as the method does. {RULES_HERE}.",
             autocompletion=complete_rule,
@@ -285,6 +294,7 @@ def evaluate(
     rule: Annotated[
         str | None,
         typer.Option(
+            "--rule",
             metavar="RULE",
             help=f"What to do to each class. {RULES_HERE}.",
             autocompletion=complete_rule,

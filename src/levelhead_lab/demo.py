@@ -133,6 +133,13 @@ def hold_out_like_training(snapshot: Snapshot, share: float = SHARE) -> Snapshot
     Args:
         snapshot: with a split `test`.
         share: held-out images of a class, over its training images; at least one of each class.
+
+    >>> from levelhead.core.head import Head
+    >>> labels = np.array([0] * 5 + [1] * 5)
+    >>> whole = Snapshot(Head(np.eye(2)), [30, 10], {"test": np.eye(2)[labels]}, {"test": labels})
+    >>> parted = hold_out_like_training(whole)
+    >>> parted.labels["held-out"], parted.labels["test"]
+    (array([0, 0, 0, 1]), array([0, 0, 1, 1]))
     """
     features = snapshot.features["test"]
     labels = snapshot.labels["test"]
@@ -152,7 +159,14 @@ def hold_out_like_training(snapshot: Snapshot, share: float = SHARE) -> Snapshot
 
 
 def level_shipped(page: str | Path) -> ShippedResult:
-    """Level both networks that come with the package, and write a page about the first."""
+    """Level both networks that come with the package, and write a page about the first.
+
+    Args:
+        page: where to write it; a file that is there is replaced.
+
+    Returns:
+        Errors of both networks as trained and by each rule of `SHOWN`, beside those of the paper.
+    """
     start = time.monotonic()
     # The errors that the paper states for networks of the same kind, to stand beside ours.
     column = tables()["table1"]["columns"].index(SHIPPED_COLUMN)
@@ -193,6 +207,9 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> Dig
     Args:
         seed: of initial weights and batches.
         progress: called with the record of each epoch, under the method's title.
+
+    Returns:
+        Errors of both networks as trained and by each rule of `SHOWN`; the paper has none of digits.
     """
     # The first part of the demo runs without torch.
     import torch
@@ -213,6 +230,7 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> Dig
         net = build("digits", data.classes, head=method.head, shape=data.shape, seed=seed)
 
         def on_epoch(_: "State", record: EpochRecord, title: str = method.title) -> None:
+            """Tell a progress bar of an epoch, under the title of the method that is trained."""
             if progress is not None:
                 progress({**record, "title": title, "of": schedule.epochs})
 
@@ -231,9 +249,15 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> Dig
 
 
 def error_rows(key: str, snapshot: Snapshot) -> list[Row]:
-    """Return the test errors of a network as trained by the method `key`, and adjusted by each rule shown.
+    """Return the test errors of a network as trained, and adjusted by each rule of `SHOWN`.
 
-    Adjusted by RS, a row's key is that of a row of Table 1: `wvn+rs`.
+    Args:
+        key: the method that trained it. Adjusted by RS, a row's key is that of a row of Table 1:
+            `wvn+rs`.
+        snapshot: with the splits `held-out`, which chooses, and `test`, which measures.
+
+    Returns:
+        One row more than there are rules; the first is as trained.
     """
     # As trained is the same in each; then one row for each rule.
     evaluations = [evaluate(snapshot, rule=rule) for rule in SHOWN]
@@ -254,6 +278,11 @@ def _row(key: str, method: str, snapshot: Snapshot, measures: Measures) -> Row:
 
     The test set is balanced. What the error would be in a set like that of the training follows from
     the recalls: 1 - sum_k (n_k / n) recall_k.
+
+    Args:
+        key, method: of the row, as `--json` and as the table names it.
+        snapshot: for the counts and the names of its classes.
+        measures: of the test samples. Rule and strength are None here: `error_rows` fills them in.
     """
     names = snapshot.head.names or [str(i) for i in range(snapshot.head.classes)]
     prior = snapshot.counts / snapshot.counts.sum()
@@ -305,6 +334,7 @@ def demo_text(result: DemoResult) -> str:
 
 
 def _training(result: DigitsResult) -> list[str]:
+    """Return the lines about the networks that were trained here."""
     counts = result["counts"]
     return [
         f"Digits with a long tail, {counts[0]} to {counts[-1]} training samples per class, trained here "
@@ -318,13 +348,19 @@ def _training(result: DigitsResult) -> list[str]:
 
 
 def _no_training() -> list[str]:
+    """Return the lines that stand in place of a training: what to install for it."""
     # One command for all that is missing.
     extras = [install_command(extra).removeprefix("pip install ") for extra in missing_to_train()]
     return ["To train and level two small networks as well:", f"  pip install {' '.join(extras)}"]
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
-    """Return both errors and the worst class of each row, and what the paper says where it does."""
+    """Return both errors and the worst class of each row, and what the paper says where it does.
+
+    Returns:
+        Lines of a terminal: two of titles, then one for each row. The column of the paper is there if
+        any row has a published error.
+    """
     published = any(row.get("published") for row in rows)
     lines = [
         f"{'':22}{'error, classes':>16}{'error, classes':>16}{'worst class,':>20}",

@@ -43,11 +43,11 @@ def check(channels, height, width, dtype, *, trivial, cutout):
     expected = trivial_augment(expected, *changes.unbind(1)) if trivial else expected
     expected = cut_out(standardize(expected, mean, std, dtype), centers, side=cutout)
     tables = make_tables(height, width, DEVICE) if trivial else None
-    found = augment(
+    by_kernel = augment(
         images.to(DEVICE), plan.to(DEVICE), pad=4, cutout=cutout, mean=mean.to(DEVICE), std=std.to(DEVICE),
         dtype=dtype, tables=tables,
     )  # fmt: skip
-    wrong = (found.cpu() != expected).flatten(1).any(dim=1)
+    wrong = (by_kernel.cpu() != expected).flatten(1).any(dim=1)
     return sorted({OPERATIONS[op] for op in changes[wrong, 0].tolist()})
 
 

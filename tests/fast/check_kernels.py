@@ -42,8 +42,8 @@ def reference(x, residual, w, gamma, beta, mean, var, stride, relu):
     return torch.stack(outs)
 
 
-def difference(found, expected):
-    return ((found.double() - expected).norm() / expected.norm()).item()
+def difference(values, expected):
+    return ((values.double() - expected).norm() / expected.norm()).item()
 
 
 def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, precision):
@@ -84,7 +84,7 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, prec
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
     towards, also = towards * sure, also * sure
     readers = 1 + learned  # of a block's result there are two
-    got = torch.autograd.grad([out, again][:readers], pick(ours), [towards, also][:readers])
+    gradients = torch.autograd.grad([out, again][:readers], pick(ours), [towards, also][:readers])
     side_stream.join()
     total = towards.double() + also.double() if learned else towards.double()
     want = torch.autograd.grad((expected * total).sum(), pick(theirs))
@@ -99,7 +99,7 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, prec
     y = y * gamma.double()[:, None, None, None] + beta.double()[:, None, None, None]
     y = y if extra is None else y + extra.double()
     pairs = [(out, expected), (mean, mean64), (var, var64), (plain, y.relu() if relu else y)]
-    return [difference(a, b) for a, b in [*pairs, *zip(got, want, strict=True)]]
+    return [difference(a, b) for a, b in [*pairs, *zip(gradients, want, strict=True)]]
 
 
 def check_network(shortcut):
@@ -108,7 +108,7 @@ def check_network(shortcut):
     body = nets._residual_body(stem, [16, 32], 2, shortcut)
     net = nets.Net(body, torch.nn.Linear(32, 5, bias=False))
     x = torch.randn(2, 3, 6, 6, 3, device=DEVICE)
-    found = []
+    gradients = []
     for kernels in (True, False):
         both = stacked.StackedNets(net, 2, torch.device(DEVICE), torch.float32, kernels=kernels)
         for run in range(2):
@@ -116,8 +116,8 @@ def check_network(shortcut):
         both.rows.mul_(torch.linspace(0.9, 1.1, both.rows.shape[1], device=DEVICE))
         both.refresh()
         loss = both.logits(both.features(x, training=True)).square().sum()
-        found.append(both.gradient_rows(torch.autograd.grad(loss, both.leaves)))
-    views = [stacked.NetRows._views(both, each, each, both.statistics)[0] for each in found]
+        gradients.append(both.gradient_rows(torch.autograd.grad(loss, both.leaves)))
+    views = [stacked.NetRows._views(both, each, each, both.statistics)[0] for each in gradients]
     return max(difference(views[0][name], views[1][name].double()) for name in views[0])
 
 
@@ -130,7 +130,7 @@ def check_wide_network():
     body = nets._residual_body(stem, [64, 128], 2 if LARGE else 1, "B")
     net = nets.Net(body, torch.nn.Linear(128, 5)).to(DEVICE)
     x = torch.randn(1, 16 if LARGE else 4, 6, 6, 3, device=DEVICE)
-    found = []
+    outcomes = []
     for name, kernels in (("float32", True), ("float64", False)):
         precision = PRECISIONS[name]
         rows = stacked.StackedNets(net, 1, torch.device(DEVICE), precision, kernels=kernels)
@@ -142,8 +142,8 @@ def check_wide_network():
         again = rows.features(x.to(precision.storage), training=False)
         rows.momentum.copy_(rows.gradient_rows(gradients))
         kept = rows.run_tensors(0, rows.rows, rows.momentum, rows.statistics)
-        found.append({"features": features, "evaluated": again, **kept[1], **kept[2]})
-    ours, theirs = found
+        outcomes.append({"features": features, "evaluated": again, **kept[1], **kept[2]})
+    ours, theirs = outcomes
     return {name: difference(ours[name], theirs[name].double()) for name in theirs}
 
 
@@ -158,15 +158,15 @@ def main():
     torch.manual_seed(0)
     names = sys.argv[1:] or list(FARTHEST)
     for shortcut in ("A", "B") if "float32" in names else ():
-        found = check_network(shortcut)
-        print(f"network with shortcut {shortcut}: {found:.1e}", flush=True)
-        if not found < 1e-4:
+        far = check_network(shortcut)
+        print(f"network with shortcut {shortcut}: {far:.1e}", flush=True)
+        if not far < 1e-4:
             sys.exit("the gradients of a network are too far from torch")
     if "float32" in names:
-        found = check_wide_network()
-        print(f"wide network: {max(found.values()):.1e}", flush=True)
-        if not max(found.values()) < 1e-4:
-            sys.exit(f"a wide network is too far from torch: {found}")
+        far = check_wide_network()
+        print(f"wide network: {max(far.values()):.1e}", flush=True)
+        if not max(far.values()) < 1e-4:
+            sys.exit(f"a wide network is too far from torch: {far}")
     layers = [
         (16, 16, 3, 1, True, True),
         (16, 32, 3, 2, False, True),
@@ -186,10 +186,10 @@ def main():
             spawn = multiprocessing.get_context("spawn")
             pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=spawn))
             each = pool.map(check_named, tasks)
-        for (name, layer, size), found in each:
-            print(name, *layer, size, " ".join(f"{value:.1e}" for value in found), flush=True)
-            if not max(found) < FARTHEST[name]:
-                worst[name, *layer, size] = max(found)
+        for (name, layer, size), far in each:
+            print(name, *layer, size, " ".join(f"{value:.1e}" for value in far), flush=True)
+            if not max(far) < FARTHEST[name]:
+                worst[name, *layer, size] = max(far)
     sys.exit(f"too far from torch: {worst}" if worst else 0)
 
 

@@ -80,21 +80,21 @@ def trained(digits):
 def test_the_fast_engine_equals_the_plain_loop(trained, slots, steps, monkeypatch):
     monkeypatch.setattr(pack, "STEPS_PER_GRAPH", steps)
     jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
-    found = {}
+    records_of = {}
     states = fit_many(
         jobs,
         slots=slots,
         device="cpu",
         dtype=torch.float64,
         stacked=slots > 1,
-        on_epoch=lambda i, record: found.setdefault(i, []).append(record),
+        on_epoch=lambda i, record: records_of.setdefault(i, []).append(record),
     )
     for i, (each, state, (net, records)) in enumerate(zip(jobs, states, trained[1], strict=True)):
         learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
         assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
         assert largest_difference({k: each.net.state_dict()[k] for k in learned}, learned) < 1e-12
-        assert len(found[i]) == len(records) == 4
-        for ours, theirs in zip(found[i], records, strict=True):
+        assert len(records_of[i]) == len(records) == 4
+        for ours, theirs in zip(records_of[i], records, strict=True):
             assert ours.keys() == theirs.keys()
             for key, value in theirs.items():
                 np.testing.assert_allclose(ours[key], value, rtol=0, atol=1e-12, err_msg=key)
@@ -180,9 +180,9 @@ def test_stacked_residual_networks_equal_the_networks_one_by_one(shortcut, train
     logits = stack.logits(stack.features(x.permute(0, 1, 3, 4, 2), training=training))
     gradient = stack.gradient_rows(torch.autograd.grad(logits.square().sum(), stack.leaves))
     for run, net in enumerate(each):
-        own = net(x[run])
-        torch.testing.assert_close(logits[run], own, rtol=0, atol=1e-11)
-        expected = torch.autograd.grad(own.square().sum(), list(net.parameters()))
+        by_itself = net(x[run])
+        torch.testing.assert_close(logits[run], by_itself, rtol=0, atol=1e-11)
+        expected = torch.autograd.grad(by_itself.square().sum(), list(net.parameters()))
         packed = [g.permute(stack.filter_axes) if g.ndim == 4 else g for g in expected]
         torch.testing.assert_close(
             gradient[run], torch.cat([g.reshape(-1) for g in packed]), rtol=1e-9, atol=1e-9
@@ -270,16 +270,16 @@ def test_a_training_resumes_from_a_kept_state(digits, name, stacked):
             on_epoch=lambda i, record: seen.append(record["epoch"]),  # noqa: B023
         )
         assert min(seen) == at + 2
-        for one, other in zip(ends, again, strict=True):
-            assert largest_difference(one.weights, other.weights) == 0
+        for end, other in zip(ends, again, strict=True):
+            assert largest_difference(end.weights, other.weights) == 0
 
 
 def test_a_resumed_training_draws_the_same_dropout_masks_next_to_others(digits):
     def jobs(start=None):
-        made = [job(digits, "baseline", seed) for seed in (0, 1)]
-        for each in made:
+        both = [job(digits, "baseline", seed) for seed in (0, 1)]
+        for each in both:
             each.net.body = torch.nn.Sequential(each.net.body, torch.nn.Dropout(0.5))
-        return [replace(made[0], start=start), made[1]]
+        return [replace(both[0], start=start), both[1]]
 
     kept = []
     ends = fit_many(
@@ -317,7 +317,7 @@ def test_the_plain_loop_resumes_from_a_kept_state_too(digits):
 
 def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained, monkeypatch):
     jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
-    found, evaluated, evaluate = [], [], epoch_work.EpochWork.evaluate
+    records, evaluated, evaluate = [], [], epoch_work.EpochWork.evaluate
     monkeypatch.setattr(
         epoch_work.EpochWork, "evaluate", lambda self: (evaluated.append(self), evaluate(self))
     )
@@ -326,17 +326,17 @@ def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained, mo
         device="cpu",
         dtype=torch.float64,
         evaluate_early=False,
-        on_epoch=lambda _, record: found.append(record),
+        on_epoch=lambda _, record: records.append(record),
     )
     expected = [
         record | ({"test_error": None} if record["epoch"] <= 2 else {})
         for record in trained[1][0][1]
     ]
-    assert [record["test_error"] for record in found] == [
+    assert [record["test_error"] for record in records] == [
         record["test_error"] for record in expected
     ]
     assert len(evaluated) == 2  # of four epochs
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(records, expected, strict=True):
         np.testing.assert_allclose(ours["norms"], theirs["norms"], rtol=0, atol=1e-12)
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-12)
 
@@ -380,7 +380,7 @@ def test_networks_without_a_stacked_form_are_recognized(digits):
 def test_scaling_gradients_changes_nothing_but_their_range(digits, slots):
     scaled = Precision("scaled", torch.float64, largest_gradient=2.0**40)
     names = ["baseline", "ldam"]
-    found = [
+    ends = [
         fit_many(
             [job(digits, name, seed) for seed, name in enumerate(names)],
             slots=slots,
@@ -390,7 +390,7 @@ def test_scaling_gradients_changes_nothing_but_their_range(digits, slots):
         )
         for precision in (scaled, torch.float64)
     ]
-    for ours, theirs in zip(*found, strict=True):
+    for ours, theirs in zip(*ends, strict=True):
         assert largest_difference(ours.weights, theirs.weights) < 1e-12
 
 

@@ -61,15 +61,21 @@ def test_what_is_kept_is_the_mean_of_the_last_epochs(digits, method):
     }
     if method == "wvn":  # of unit length, as their mean is not
         expected["head.weight"] /= expected["head.weight"].norm(dim=1, keepdim=True)
-    found = {}
+    weights_after = {}
     net, _ = fit_plainly(
         make_job(digits, method),
-        on_epoch=lambda state, record: found.setdefault(state.epoch, state.weights),
+        on_epoch=lambda state, record: weights_after.setdefault(state.epoch, state.weights),
     )
-    assert largest_difference(found[5], weights[5]) == 0  # the training itself is not changed
-    assert largest_difference(found[6], expected) < 1e-12
-    assert largest_difference(found[6], weights[6]) > 1e-4
-    body = {name: x for name, x in found[6].items() if method != "crt" or name.startswith("body")}
+    assert (
+        largest_difference(weights_after[5], weights[5]) == 0
+    )  # the training itself is not changed
+    assert largest_difference(weights_after[6], expected) < 1e-12
+    assert largest_difference(weights_after[6], weights[6]) > 1e-4
+    body = {
+        name: x
+        for name, x in weights_after[6].items()
+        if method != "crt" or name.startswith("body")
+    }
     assert (
         largest_difference(net.state_dict(), body) == 0
     )  # crt trains a new head on the averaged body
@@ -79,7 +85,7 @@ def test_what_is_kept_is_the_mean_of_the_last_epochs(digits, method):
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("method", ["wvn", "crt"])
 def test_the_fast_engine_averages_as_the_plain_loop_does(digits, method, stacked):
-    jobs, found = [make_job(digits, method, seed) for seed in (0, 1)], {}
+    jobs, records_of = [make_job(digits, method, seed) for seed in (0, 1)], {}
     expected = []
     for job in jobs:
         how, records = preprocess.Preprocess(job.recipe, job.data, torch.float64), []
@@ -99,11 +105,11 @@ def test_the_fast_engine_averages_as_the_plain_loop_does(digits, method, stacked
         device="cpu",
         dtype=torch.float64,
         stacked=stacked,
-        on_epoch=lambda i, record: found.setdefault(i, []).append(record),
+        on_epoch=lambda i, record: records_of.setdefault(i, []).append(record),
     )
     for i, (job, (net, records)) in enumerate(zip(jobs, expected, strict=True)):
         assert largest_difference(job.net.state_dict(), numbers(net.state_dict())) < 1e-12
-        for ours, theirs in zip(found[i], records, strict=True):
+        for ours, theirs in zip(records_of[i], records, strict=True):
             for key, value in theirs.items():
                 np.testing.assert_allclose(ours[key], value, rtol=0, atol=1e-12, err_msg=key)
 

@@ -53,9 +53,9 @@ def test_the_images_that_the_code_of_cao_2019_draws():
         places = np.where(labels == c)[0]
         source.shuffle(places)
         drawn.extend(places[:n])
-    found = subset_indices(labels, counts, subset="cao2019", names=tuple("abcdefghij"))
-    assert found.tolist() == sorted(drawn)
-    assert found.tolist() != subset_indices(labels, counts, names=tuple("abcdefghij")).tolist()
+    kept = subset_indices(labels, counts, subset="cao2019", names=tuple("abcdefghij"))
+    assert kept.tolist() == sorted(drawn)
+    assert kept.tolist() != subset_indices(labels, counts, names=tuple("abcdefghij")).tolist()
 
 
 def test_subset_first_is_the_first_in_file_order_and_a_seed_gives_another():
@@ -440,11 +440,11 @@ def test_an_official_set_is_read_once_for_all_ratios_and_a_folder_each_time(tmp_
     other = replace(spec, ratio=2.0).load()
     assert len(other.train) > len(first.train)
     assert np.shares_memory(first.test.images, other.test.images)
-    own = Spec(str(layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})))
-    assert len(own.load().train) == 8
+    of_folder = Spec(str(layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})))
+    assert len(of_folder.load().train) == 8
     shutil.rmtree(tmp_path / "own")
     with pytest.raises(FileNotFoundError, match="own: no such file or folder"):
-        own.load()
+        of_folder.load()
 
 
 def test_the_hash_of_a_split_is_that_of_its_shape_images_and_labels():

@@ -1,6 +1,5 @@
 """Snapshots, grids, recipes and images that are damaged or hostile: one line each, and nothing large is unpacked."""
 
-import json
 import os
 
 import numpy as np
@@ -12,14 +11,11 @@ from levelhead_lab.lab.recipe import find_recipe
 from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.runs.sweep import read_grid
 
-from ..io.test_hostile_files import in_memory_of
+from ..io.test_hostile_files import in_memory_of, write_two_line_dtype
 
 
 def test_what_a_header_calls_a_kind_of_number_breaks_no_line(tmp_path):
-    header = json.dumps(
-        {"logits": {"dtype": "F\n32", "shape": [1], "data_offsets": [0, 4]}}
-    ).encode()
-    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    write_two_line_dtype(tmp_path / "x.safetensors")
     with pytest.raises(LevelheadError, match=r"x\.safetensors: .*`F\\n32`[^\n]*$"):
         Snapshot.load(tmp_path / "x.safetensors")
 

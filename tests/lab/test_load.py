@@ -27,12 +27,12 @@ def test_the_digits_are_those_of_scikit_learn_the_last_50_of_each_class_for_the_
 ):
     if not as_file:
         monkeypatch.setattr("levelhead_lab.lab.load.find_spec", lambda name: None)
-    whole, found = load_digits(), digits()
+    whole, data = load_digits(), digits()
     for k in range(10):
         parts = np.split(np.round(whole.images[whole.target == k] * (255 / 16)), [-50])
-        for split, expected in zip((found.train, found.test), parts, strict=True):
+        for split, expected in zip((data.train, data.test), parts, strict=True):
             np.testing.assert_array_equal(split.images[split.labels == k][:, 0], expected)
-    assert len(found.train) + len(found.test) == len(whole.target)
+    assert len(data.train) + len(data.test) == len(whole.target)
 
 
 def test_without_scikit_learn_there_are_no_digits(monkeypatch):
@@ -114,8 +114,8 @@ def test_names_may_be_bytes_and_labels_a_column(tmp_path):
         "names": np.array(["é".encode(), b"dog"]),
     }
     np.savez(tmp_path / "own.npz", **arrays)
-    found = load(str(tmp_path / "own.npz"))
-    assert (found.names, found.counts.tolist()) == (("é", "dog"), [3, 3])
+    data = load(str(tmp_path / "own.npz"))
+    assert (data.names, data.counts.tolist()) == (("é", "dog"), [3, 3])
 
 
 def test_a_damaged_npz_is_named(tmp_path):
@@ -276,7 +276,7 @@ def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_nee
 def test_a_relative_folder_is_not_taken_for_another_of_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
-    found = []
+    digests = []
     for seed, home in enumerate(("one", "two")):
         place = layouts.write_image_folder(tmp_path / home / "own", {"a": 5, "b": 5}, seed=seed)
         for file in place.rglob("*.png"):
@@ -286,8 +286,8 @@ def test_a_relative_folder_is_not_taken_for_another_of_its_name(tmp_path, monkey
             file.unlink()
             os.utime(file.with_suffix(".bmp"), (0, 0))
         monkeypatch.chdir(tmp_path / home)
-        found.append(load("own").sha256)
-    assert found[0] != found[1]
+        digests.append(load("own").sha256)
+    assert digests[0] != digests[1]
 
 
 def test_missing_cifar100_names_are_reported(tmp_path):

@@ -31,9 +31,9 @@ def test_crop_flip_equals_padding_and_slicing_each_image(shape, pad):
     images = random.integers(1, 256, shape, dtype=np.uint8)
     offsets = random.integers(0, 2 * pad + 1, (shape[0], 2))
     flips = random.random(shape[0]) < 0.5
-    found = crop_flip(torch.tensor(images), torch.tensor(offsets), torch.tensor(flips), pad=pad)
-    assert found.dtype == torch.uint8
-    np.testing.assert_array_equal(found.numpy(), one_by_one(images, offsets, flips, pad))
+    moved = crop_flip(torch.tensor(images), torch.tensor(offsets), torch.tensor(flips), pad=pad)
+    assert moved.dtype == torch.uint8
+    np.testing.assert_array_equal(moved.numpy(), one_by_one(images, offsets, flips, pad))
 
 
 def test_the_center_crop_without_flip_is_the_image():
@@ -44,17 +44,17 @@ def test_the_center_crop_without_flip_is_the_image():
 
 def test_crop_flip_gives_channels_last_memory():
     images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
-    found = crop_flip(
+    moved = crop_flip(
         images, torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.bool), pad=1
     )
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    assert standardize(found, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
+    assert moved.is_contiguous(memory_format=torch.channels_last)
+    assert standardize(moved, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_padding_is_black_before_standardization():
     images = torch.full((1, 1, 4, 4), 255, dtype=torch.uint8)
-    found = crop_flip(images, torch.tensor([[0, 0]]), torch.tensor([False]), pad=1)
-    values = standardize(found, [0.25], [0.5])
+    moved = crop_flip(images, torch.tensor([[0, 0]]), torch.tensor([False]), pad=1)
+    values = standardize(moved, [0.25], [0.5])
     assert values[0, 0, 0].tolist() == [-0.5] * 4  # (0 - 0.25) / 0.5, not 0
 
 
@@ -63,9 +63,9 @@ def test_standardize_is_the_formula(dtype):
     images = torch.randint(0, 256, (6, 3, 4, 4), dtype=torch.uint8)
     mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
     expected = (images.numpy() / 255 - mean[:, None, None]) / std[:, None, None]
-    found = standardize(images, mean.tolist(), std.tolist(), dtype)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found.double().numpy(), expected, atol=5 * torch.finfo(dtype).eps)
+    values = standardize(images, mean.tolist(), std.tolist(), dtype)
+    assert values.dtype == dtype
+    np.testing.assert_allclose(values.double().numpy(), expected, atol=5 * torch.finfo(dtype).eps)
 
 
 def test_standardize_says_how_many_means_it_needs():
@@ -77,9 +77,9 @@ def test_standardize_says_how_many_means_it_needs():
 def test_cut_out_zeroes_a_square_of_each_image(side):
     random = np.random.default_rng(0)
     x, centers = random.normal(size=(50, 3, 9, 12)), random.random((50, 2))
-    found = cut_out(torch.tensor(x), torch.tensor(centers), side=side).numpy()
+    cut = cut_out(torch.tensor(x), torch.tensor(centers), side=side).numpy()
     rows = set()
-    for image, was, (down, across) in zip(found, x, centers, strict=True):
+    for image, was, (down, across) in zip(cut, x, centers, strict=True):
         row, column, half = int(down * 9), int(across * 12), side // 2
         was[:, max(0, row - half) : row + half, max(0, column - half) : column + half] = 0
         np.testing.assert_array_equal(image, was)
@@ -111,12 +111,12 @@ def test_cutout_leaves_something_of_images_smaller_than_it(shape, side):
     part = Split(white, np.arange(60) % 2)
     how = replace(find_recipe("frontier"), augment="none", pad=0, mean=(0.5,), std=(0.5,))
     drawn = draw_plan(part.labels, METHODS["baseline"], how, seed=0, epoch=0, progress=0)
-    found = Preprocess(how, Data("white", ("a", "b"), part, part)).augmented(
+    augmented = Preprocess(how, Data("white", ("a", "b"), part, part)).augmented(
         torch.tensor(white), drawn
     )
     half = side // 2
-    for image, (down, across) in zip(found.numpy(), drawn.centers.numpy(), strict=True):
+    for image, (down, across) in zip(augmented.numpy(), drawn.centers.numpy(), strict=True):
         expected, row, column = np.ones(shape), int(down * shape[0]), int(across * shape[1])
         expected[max(0, row - half) : row + half, max(0, column - half) : column + half] = 0
         np.testing.assert_array_equal(image[0], expected)
-    assert (found == 1).any(dim=(1, 2, 3)).float().mean() > 0.9
+    assert (augmented == 1).any(dim=(1, 2, 3)).float().mean() > 0.9

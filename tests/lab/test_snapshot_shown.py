@@ -72,15 +72,15 @@ def test_recall_is_drawn_the_most_frequent_class_first(snapshot):
         snapshot.features,
         {split: 2 - y for split, y in snapshot.labels.items()},
     )
-    for one in (snapshot, flipped):
-        leveled = lh.adjust(one.head, lh.rules.Rescale(0.2), one.counts)
-        axes = one.plot(head=leveled)
+    for shown in (snapshot, flipped):
+        leveled = lh.adjust(shown.head, lh.rules.Rescale(0.2), shown.counts)
+        axes = shown.plot(head=leveled)
         tall = [bar.get_height() for bar in axes.patches]
-        wanted = 100 * lh.measure.recall(one.logits("test"), one.labels["test"])
-        assert tall == pytest.approx(wanted[np.argsort(-one.counts)])
-        after = one.logits("test", leveled)
+        wanted = 100 * lh.measure.recall(shown.logits("test"), shown.labels["test"])
+        assert tall == pytest.approx(wanted[np.argsort(-shown.counts)])
+        after = shown.logits("test", leveled)
         assert axes.lines[0].get_ydata() == pytest.approx(
-            100 * lh.measure.recall(after, one.labels["test"])[np.argsort(-one.counts)]
+            100 * lh.measure.recall(after, shown.labels["test"])[np.argsort(-shown.counts)]
         )
         assert axes.get_xticklabels()[0].get_text() == "cat\n1000"
         assert axes.get_xticklabels()[1].get_text().startswith("</script><img s")

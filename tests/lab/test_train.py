@@ -208,12 +208,12 @@ def test_two_processes_take_the_same_steps_as_one_and_resume_inside_an_epoch(
     )
     last = [records[-1]["loss"], records[-1]["train_error"]]
     for rank in range(2):
-        found = load_file(tmp_path / f"{rank}.safetensors")
-        torch.testing.assert_close(found["head.weight"], net.head.weight.data, rtol=0, atol=1e-12)
+        trained = load_file(tmp_path / f"{rank}.safetensors")
+        torch.testing.assert_close(trained["head.weight"], net.head.weight.data, rtol=0, atol=1e-12)
         torch.testing.assert_close(
-            found["body.1.weight"], net.body[1].weight.data, rtol=0, atol=1e-12
+            trained["body.1.weight"], net.body[1].weight.data, rtol=0, atol=1e-12
         )
-        np.testing.assert_allclose(found["last_rows"], [last] * 2, atol=1e-12)
+        np.testing.assert_allclose(trained["last_rows"], [last] * 2, atol=1e-12)
 
 
 def test_a_training_that_diverges_stops_with_an_error():

@@ -76,8 +76,8 @@ def by_pillow(image: np.ndarray, name: str, number: int, sign: int) -> np.ndarra
     return np.asarray(changed).reshape(*image.shape[1:], -1).transpose(2, 0, 1)
 
 
-def assert_as_pillow(found: np.ndarray, expected: np.ndarray, *, blended: bool) -> None:
-    apart = np.abs(found.astype(int) - expected)
+def assert_as_pillow(changed: np.ndarray, expected: np.ndarray, *, blended: bool) -> None:
+    apart = np.abs(changed.astype(int) - expected)
     assert apart.max() <= blended
     assert (apart > 0).mean() < 1e-3
 
@@ -87,12 +87,12 @@ def pictures(shape: tuple[int, ...], n: int) -> np.ndarray:
     random = np.random.default_rng(0)
     low = random.integers(0, 256, (n, shape[0], 1, 1))
     high = random.integers(low, 256)
-    found = random.integers(low, high + 1, (n, *shape))
-    found[::4] = random.integers(0, 256, found[::4].shape)
-    found[1::8] = np.arange(np.prod(shape)).reshape(shape) * 7 // 16 % 256
-    found[2::16] = 200
-    found[3::8] = found[3::8] // 60 * 60
-    return found.astype(np.uint8)
+    levels = random.integers(low, high + 1, (n, *shape))
+    levels[::4] = random.integers(0, 256, levels[::4].shape)
+    levels[1::8] = np.arange(np.prod(shape)).reshape(shape) * 7 // 16 % 256
+    levels[2::16] = 200
+    levels[3::8] = levels[3::8] // 60 * 60
+    return levels.astype(np.uint8)
 
 
 def augmented(images: np.ndarray, name: str, numbers: np.ndarray, signs: np.ndarray) -> np.ndarray:
@@ -122,20 +122,20 @@ def test_operations_are_mixed_in_one_batch_and_samples_do_not_meet():
     images = pictures((3, 32, 32), 300)
     drawn = random.integers(0, (len(OPERATIONS), MAGNITUDE_BINS, 2), (300, 3))
     before = torch.tensor(images)
-    found = trivial_augment(before, *torch.tensor(drawn).T)
+    changed = trivial_augment(before, *torch.tensor(drawn).T)
     expected = [
         by_pillow(image, OPERATIONS[op], number, sign)
         for image, (op, number, sign) in zip(images, drawn, strict=True)
     ]
     is_blended = np.isin(drawn[:, 0], [OPERATIONS.index(name) for name in BLENDED])
     for blended in (False, True):
-        some = is_blended == blended
-        assert_as_pillow(found.numpy()[some], np.stack(expected)[some], blended=blended)
-    assert found.dtype == torch.uint8
+        rows = is_blended == blended
+        assert_as_pillow(changed.numpy()[rows], np.stack(expected)[rows], blended=blended)
+    assert changed.dtype == torch.uint8
     assert torch.equal(before, torch.tensor(images))  # the argument is as it was
     last = before.contiguous(memory_format=torch.channels_last)
-    assert torch.equal(trivial_augment(last, *torch.tensor(drawn).T), found)
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(trivial_augment(last, *torch.tensor(drawn).T), changed)
+    assert changed.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_identity_and_the_weakest_signed_operations_leave_images_alone():
@@ -155,12 +155,14 @@ class OpsOnMeta(TorchDispatchMode):
         self.names, self.devices = set(), set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         self.names.add(func.name())
         self.devices |= {
-            x.device.type for x in tree_leaves((args, kwargs, found)) if isinstance(x, torch.Tensor)
+            x.device.type
+            for x in tree_leaves((args, kwargs, result))
+            if isinstance(x, torch.Tensor)
         }
-        return found
+        return result
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -202,10 +204,10 @@ def test_only_training_images_are_changed_after_the_crop_and_before_the_cutout()
     how = replace(find_recipe("frontier"), mean=(0.5,) * 3, std=(0.5,) * 3, cutout=4)
     preprocess = Preprocess(how, Data("noise", ("a", "b"), part, part))
     plan = draw_plan(part.labels, METHODS["baseline"], how, seed=0, epoch=0, progress=0)
-    found = preprocess.augmented(torch.tensor(shown), plan).numpy()
+    augmented = preprocess.augmented(torch.tensor(shown), plan).numpy()
     padded = np.pad(shown, ((0, 0), (0, 0), (4, 4), (4, 4)))
     for x, i, (row, column), flip, (op, *how_much), center in zip(
-        found,
+        augmented,
         *(t.numpy() for t in plan.tensors[:3]),
         plan.changes.numpy(),
         plan.centers,

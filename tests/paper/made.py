@@ -102,7 +102,7 @@ def shuffled(records: list[dict], share: float, key: str, group: str | None = No
     for record in records:
         values = record if group is None else record[group]
         mixed = np.array(values[key])
-        some = rng.choice(len(mixed), round(share * len(mixed)), replace=False)
-        mixed[some] = rng.permutation(mixed[some])
+        places = rng.choice(len(mixed), round(share * len(mixed)), replace=False)
+        mixed[places] = rng.permutation(mixed[places])
         values[key] = mixed.tolist()
     return records

@@ -73,8 +73,8 @@ def test_gamma_of_a_column_comes_from_its_companion_and_is_read_off_each_curve()
     assert companion_gamma(RECORDS, "cifar10:100", "baseline") == 0.5012
     assert companion_gamma(RECORDS, "cifar10:100", "wvn") is None
     assert value_at(RECORDS[0]["curve"], 0.5012) == pytest.approx(0.30 - 0.1 * 0.5)
-    found = cell(RECORDS, "cifar10:100", "baseline", "gamma from a hold-out")
-    assert found.errors == pytest.approx((25.0, 23.0))
+    after_rs = cell(RECORDS, "cifar10:100", "baseline", "gamma from a hold-out")
+    assert after_rs.errors == pytest.approx((25.0, 23.0))
     assert cell(RECORDS, "cifar10:100", "wvn", "gamma from a hold-out") == Cell(())
 
 
@@ -133,17 +133,17 @@ def test_top_5_is_read_at_the_same_gamma():
 def test_table_2_has_the_rows_by_their_own_recipe_below_ours():
     column = "cao2019-64/tiny-imagenet-sorted:long-tail:10"
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
-    found = table2([{**made("baseline", 0, 0.5, column=column), "top": top}])
+    text = table2([{**made("baseline", 0, 0.5, column=column), "top": top}])
     row = "| Baseline, recipe of Cao et al. |  | 50.00 / 30.00, *50.33 / 26.68* |  |  |"
-    assert row in found
+    assert row in text
     row = "| Baseline+RS, gamma of the paper, 0.1, recipe of Cao et al. |  | 49.00 / 28.00, *48.07 / 24.78* |"
-    assert row in found
+    assert row in text
 
 
 def test_table_2_is_set_against_the_gamma_it_was_published_with():
     column = "tiny-imagenet:step:10"
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
-    found = table2(
+    text = table2(
         [
             {**made("baseline", 0, 0.5, column=column), "top": top},
             made("baseline", 0, 0.5, held_out=HELD, column=column),
@@ -151,18 +151,18 @@ def test_table_2_is_set_against_the_gamma_it_was_published_with():
     )
     assert (
         "*60.07 / 35.64* | 49.00 / 28.00, *46.77 / 23.14* |\n| Baseline+RS, gamma from a hold-out |  |  |  |"
-        in found
+        in text
     )
-    assert "*63.82 / 44.09* | 50.00 / 30.00, *50.89 / 27.06* |" in found
+    assert "*63.82 / 44.09* | 50.00 / 30.00, *50.89 / 27.06* |" in text
 
 
 def test_what_has_no_oracle_is_shown_without_one():
     columns = ["tiny-imagenet:long-tail:100", "tiny-imagenet:step:10"]
     record = {**made("baseline", 0, 0.5, held_out=HELD, column=columns[1]), "oracle": None}
-    found = post_hoc_table([record], [columns], ["baseline", "wvn"])
-    assert found.splitlines()[2:] == [found.splitlines()[2]]
-    assert "| Tiny ImageNet, Baseline | 50.00 | 28.00 | 28.00 | 28.00 | 28.00 | " in found
-    assert found.endswith(" |  |")
+    text = post_hoc_table([record], [columns], ["baseline", "wvn"])
+    assert text.splitlines()[2:] == [text.splitlines()[2]]
+    assert "| Tiny ImageNet, Baseline | 50.00 | 28.00 | 28.00 | 28.00 | 28.00 | " in text
+    assert text.endswith(" |  |")
 
 
 def test_the_share_of_the_gap_is_how_far_towards_the_oracle():

@@ -18,13 +18,13 @@ from .made import EACH, made, shuffled, verdicts
 
 
 def test_norm_follows_frequency():
-    found = verdicts(
+    outcomes = verdicts(
         norm_claims.norm_follows_frequency,
         [made()],
         shuffled([made("cifar100:100")], 0.6, "norms"),
         [made(power=-0.1)],
     )
-    assert found == EACH
+    assert outcomes == EACH
     assert norm_claims.norm_follows_frequency([made()]).number == 1
     assert norm_claims.norm_follows_frequency([made(power=-0.1)]).number == -1
 
@@ -61,10 +61,10 @@ def test_balanced_data_show_the_effect_of_class_order_alone():
 
 def test_each_class_is_compared_with_itself_on_balanced_data():
     balanced, record = made("cifar10:1"), made()
-    own = [3, 1, 2, 1, 3, 1, 2, 1, 3, 1]  # what the classes are by themselves
-    balanced["geometry"]["sigma_test"] = [None, *own[1:]]
+    by_themselves = [3, 1, 2, 1, 3, 1, 2, 1, 3, 1]  # what the classes are by themselves
+    balanced["geometry"]["sigma_test"] = [None, *by_themselves[1:]]
     record["geometry"]["sigma_test"] = [
-        a * (1 + 0.01 * i) for i, a in enumerate(own)
+        a * (1 + 0.01 * i) for i, a in enumerate(by_themselves)
     ]  # a little wider, the rarer
     finding = feature_claims.rare_test_clusters_are_wider([record, balanced])
     assert finding.outcome == "not reproduced"  # judged by what the paper says
@@ -91,10 +91,11 @@ def test_the_page_counts_every_outcome_and_names_what_was_not_judged():
 
 def test_a_claim_is_judged_on_the_papers_own_setting_with_all_columns_beside():
     other = made("cifar100:100", rarer=-1.0)
-    found = claims.judged(feature_claims.centers_drift_apart, [made(), other])
-    assert (found.outcome, found.number) == ("reproduced", 1)
+    finding = claims.judged(feature_claims.centers_drift_apart, [made(), other])
+    assert (finding.outcome, finding.number) == ("reproduced", 1)
     assert (
-        found.seen == "CIFAR-10, ratio 100: rank correlation 1.00; all columns: **not reproduced**"
+        finding.seen
+        == "CIFAR-10, ratio 100: rank correlation 1.00; all columns: **not reproduced**"
     )
     assert "all columns" not in claims.judged(feature_claims.centers_drift_apart, [made()]).seen
     assert claims.judged(feature_claims.centers_drift_apart, [other]) is None
@@ -173,10 +174,10 @@ def test_norms_part_with_ratio():
 def test_step_norms_part():
     def case(spread: float, power: float = 0.2) -> list[dict]:
         rng = np.random.default_rng(0)
-        found = [made(column, power=power) for column in norm_claims.STEP_COLUMNS]
-        for record in found:
+        records = [made(column, power=power) for column in norm_claims.STEP_COLUMNS]
+        for record in records:
             record["norms"] = (np.array(record["norms"]) + spread * rng.normal(size=200)).tolist()
-        return found
+        return records
 
     assert (
         verdicts(norm_claims.step_norms_part, case(0.05), case(0.25), case(0.05, power=0.0)) == EACH

@@ -24,11 +24,11 @@ def _closed():
 
 def heights(panel, marker: str) -> list[float]:
     """Return where the markers of one kind stand, from the left."""
-    found = [
+    marks = [
         line for line in panel.lines if line.get_marker() == marker and len(line.get_xdata()) == 1
     ]
     return [
-        float(line.get_ydata()[0]) for line in sorted(found, key=lambda line: line.get_xdata()[0])
+        float(line.get_ydata()[0]) for line in sorted(marks, key=lambda line: line.get_xdata()[0])
     ]
 
 
@@ -44,11 +44,13 @@ def test_every_mark_of_the_frontier_stands_at_its_cell():
             if f"/{data}:" in column
             for method in table["methods"]
         ]
-        wanted = [sum(found) / 3 for found in (cell(records, *one, by).errors for one in cells)]
+        wanted = [
+            sum(of_seeds) / 3 for of_seeds in (cell(records, *place, by).errors for place in cells)
+        ]
         assert heights(panel, "_") == pytest.approx(wanted)
         alone, shifted = (
-            (cell(records, *one).errors for one in cells),
-            (shift_cell(records, *one, by).errors for one in cells),
+            (cell(records, *place).errors for place in cells),
+            (shift_cell(records, *place, by).errors for place in cells),
         )
         both = [sum(errors) / 3 for pair in zip(alone, shifted, strict=True) for errors in pair]
         assert heights(panel, "o") == pytest.approx(both)

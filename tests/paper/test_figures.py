@@ -140,11 +140,11 @@ def test_captions_say_how_many_networks(snapshot):
 def test_networks_with_two_features_have_them(two_features):
     from bench.paper.two_features import train_two_features
 
-    found = train_two_features(seeds=1, epochs=1)
-    assert np.shape(found["baseline"]["weights"]) == (1, 4, 2)
-    assert np.shape(found["wvn"]["features"]) == (200, 2)
-    np.testing.assert_allclose(np.linalg.norm(found["wvn"]["weights"], axis=2), 1, atol=1e-3)
-    assert found["counts"] == two_features["counts"] == [128, 47, 17, 6]
+    networks = train_two_features(seeds=1, epochs=1)
+    assert np.shape(networks["baseline"]["weights"]) == (1, 4, 2)
+    assert np.shape(networks["wvn"]["features"]) == (200, 2)
+    np.testing.assert_allclose(np.linalg.norm(networks["wvn"]["weights"], axis=2), 1, atol=1e-3)
+    assert networks["counts"] == two_features["counts"] == [128, 47, 17, 6]
 
 
 def test_labels_are_moved_apart_as_little_as_possible():

@@ -26,19 +26,19 @@ def head_of_three(*norms: float, features=(1.0, 1.0, 1.0), counts=(90, 30, 10)) 
 
 def test_volumes_follow_frequency():
     plain, level = head_of_three(3.0, 2.0, 1.0), head_of_three(1.0, 1.0, 1.0)
-    found = [
+    findings = [
         network_claims.volumes_follow_frequency(*pair)
         for pair in ((plain, level), (plain, plain), (head_of_three(1.0, 2.0, 3.0), level))
     ]
-    assert [one.outcome for one in found] == EACH
-    assert "WVN, non-negative directions 33% to 33%" in found[0].seen
+    assert [finding.outcome for finding in findings] == EACH
+    assert "WVN, non-negative directions 33% to 33%" in findings[0].seen
 
 
 def test_losses_follow_frequency():
     cases = head_of_three(3, 2, 1), head_of_three(3, 1, 2), head_of_three(1, 2, 3)
-    found = [network_claims.losses_follow_frequency(one) for one in cases]
-    assert [one.outcome for one in found] == EACH
-    assert found[0].seen == "rank correlation 1.00; of the test loss 1.00"
+    findings = [network_claims.losses_follow_frequency(network) for network in cases]
+    assert [finding.outcome for finding in findings] == EACH
+    assert findings[0].seen == "rank correlation 1.00; of the test loss 1.00"
 
 
 def test_own_norms_are_pulled_up():
@@ -113,9 +113,9 @@ def test_frequent_classes_have_low_precision():
             Head(np.eye(3)), np.array([90, 30, 10]), {"test": np.eye(3)[taken]}, {"test": labels}
         )
 
-    found = network_claims.frequent_classes_have_low_precision(case(0.0, 0.3, 0.1))
-    assert found.outcome == "reproduced"  # 10 of 13, 7 of 8 and 9 of 9 are right
-    assert "most frequent classes 77%, of the 1 rarest 100%" in found.seen
+    finding = network_claims.frequent_classes_have_low_precision(case(0.0, 0.3, 0.1))
+    assert finding.outcome == "reproduced"  # 10 of 13, 7 of 8 and 9 of 9 are right
+    assert "most frequent classes 77%, of the 1 rarest 100%" in finding.seen
     level = network_claims.frequent_classes_have_low_precision(case(0.0, 0.0, 0.0))
     assert level.outcome == "not reproduced"
 
@@ -123,6 +123,6 @@ def test_frequent_classes_have_low_precision():
 def test_rare_classes_gain_without_a_loss_of_frequent_ones():
     before = snapshot(0, 0, recall=(0.9, 0.4))
     after = [snapshot(0, 0, recall=pair) for pair in ((0.9, 0.8), (0.7, 0.8), (0.9, 0.3))]
-    found = [network_claims.rare_classes_gain(before, one, 0.0) for one in after]
-    assert [finding.outcome for finding in found] == EACH
-    assert found[0].number == pytest.approx(40)
+    findings = [network_claims.rare_classes_gain(before, network, 0.0) for network in after]
+    assert [finding.outcome for finding in findings] == EACH
+    assert findings[0].number == pytest.approx(40)

@@ -89,10 +89,10 @@ def filled(tmp_path) -> str:
     (results / "figures").mkdir()
     shutil.copy(RESULTS / "figures" / "boundary.json", results / "figures")
     blank_pages(tmp_path)
-    found, text = page.draw_figures(
+    written, text = page.draw_figures(
         results / "records", tmp_path, tmp_path / "images", say=lambda _: None
     )
-    assert found["pages"] == [str(tmp_path / name) for name in page.PAGES]
+    assert written["pages"] == [str(tmp_path / name) for name in page.PAGES]
     assert text.endswith(str(tmp_path / page.PAGES[-1]))
     return "".join((tmp_path / name).read_text(encoding="utf-8") for name in page.PAGES)
 
@@ -147,10 +147,10 @@ def test_pages_without_any_record_say_so():
 
 
 def test_a_place_that_nothing_is_written_at_is_named(tmp_path):
-    one = tmp_path / page.PAGES[0]
-    one.write_text("<!-- mine -->\n<!-- end of mine -->\n")
+    file = tmp_path / page.PAGES[0]
+    file.write_text("<!-- mine -->\n<!-- end of mine -->\n")
     with pytest.raises(ValueError, match="nothing is written at 'mine'; the places are a, b"):
-        page.fill_pages([one], {"b": "", "a": ""})
+        page.fill_pages([file], {"b": "", "a": ""})
     for name in page.PAGES:
         (tmp_path / name).write_text("")
     with pytest.raises(ValueError, match="no page has a place for a"):

@@ -10,6 +10,7 @@ import pytest
 
 from bench.decisions import snapshots
 from levelhead_lab.paper import page
+from levelhead_lab.paper.beyond_texts import strong_text
 from levelhead_lab.paper.figure_style import Sources
 from levelhead_lab.paper.record import whole_snapshots
 from levelhead_lab.paper.tables import tables
@@ -49,10 +50,10 @@ def at(records: list[dict], column: str, method: str, gamma: float) -> list[floa
 
 
 def held_out(records: list[dict], column: str, method: str) -> list[float]:
-    (one,) = [
+    (companion,) = [
         r for r in records if (r["column"], r["method"]) == (column, method) and r["hold_out"]
     ]
-    return at(records, column, method, one["held_out"]["rescale"]["gamma"])
+    return at(records, column, method, companion["held_out"]["rescale"]["gamma"])
 
 
 def published(method: str, table: str = "table1") -> dict[str, float]:
@@ -288,6 +289,22 @@ def test_a_stronger_recipe(records, said):
         "an error of {}, and {} with RS and the hold-out's gamma ({} and {} under".format(*errors)
         in (said["strong-text"])
     )
+
+
+def test_fewer_networks_after_the_shift_are_said(records, said):
+    parts = []
+    for column in tables()["strong"]["columns"]:
+        runs = [run for method in ("baseline", "wvn") for run in whole(records, column, method)]
+        shifted = sum("shift" in run for run in runs)
+        if shifted < len(runs):
+            data, ratio = column.removeprefix("strong/").split(":")
+            title = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}[data]
+            parts.append(f"{title} at ratio {ratio} ({shifted} of {len(runs)})")
+    assert len(parts) == 3
+    *others, last = parts
+    assert f"than those above them on {', '.join(others)} and {last}: the" in said["strong-text"]
+    newer = [record for record in records if "shift" in record]
+    assert "Rows after the shift" not in strong_text(newer)
 
 
 def test_rounding(said):

@@ -39,14 +39,14 @@ def test_errors_reached_are_those_of_the_adjusted_logits():
     rng = np.random.default_rng(0)
     labels, counts = rng.integers(4, size=300), np.array([100, 40, 20, 5])
     logits = rng.normal(size=(300, 4)) + 2 * np.eye(4)[labels] + np.log(counts)
-    found = bench.reached(logits, labels, counts)
-    assert found["error"] == pytest.approx((logits.argmax(axis=1) != labels).mean(), abs=1e-6)
+    errors = bench.reached(logits, labels, counts)
+    assert errors["error"] == pytest.approx((logits.argmax(axis=1) != labels).mean(), abs=1e-6)
     for source in ("match_prior", "best_on_test"):
-        moved = logits + found["shift"][source]["gamma"] * np.log(100 / counts)
-        scaled = logits * (100 / counts) ** found["rescale"][source]["gamma"]
+        moved = logits + errors["shift"][source]["gamma"] * np.log(100 / counts)
+        scaled = logits * (100 / counts) ** errors["rescale"][source]["gamma"]
         for rule, scores in (("shift", moved), ("rescale", scaled)):
             # the strength is rounded to four digits, which may move a sample
-            assert found[rule][source]["error"] == pytest.approx(
+            assert errors[rule][source]["error"] == pytest.approx(
                 (scores.argmax(axis=1) != labels).mean(), abs=1 / 300
             )
 
@@ -92,14 +92,14 @@ def test_leveled_statistics_are_those_of_images_drawn_from_all_classes_alike(aug
 def test_the_network_as_trained_is_that_of_the_run_itself(tmp_path):
     spec = Spec("digits", method="balanced-softmax", profile="long-tail", ratio=10, epochs=2)
     spec = replace(spec, engine="fast")
-    (found,) = bench.try_all([spec], [spec.resolve_recipe()], device="cpu")
-    first = found["tried"][0]
+    (entry,) = bench.try_all([spec], [spec.resolve_recipe()], device="cpu")
+    first = entry["tried"][0]
     assert (first["weights"], first["statistics"], first["views"]) == ("last", "as trained", 1)
     trained = run(spec, tmp_path, device="cpu")
     assert first["error"] == pytest.approx(trained.result["test_error"], abs=1e-6)
-    assert found["data_sha256"]["train"] == trained.facts["split_sha256"]["train"]
-    assert {row["views"] for row in found["tried"]} == {1, 2}
-    assert found["epochs"] == 2
+    assert entry["data_sha256"]["train"] == trained.facts["split_sha256"]["train"]
+    assert {row["views"] for row in entry["tried"]} == {1, 2}
+    assert entry["epochs"] == 2
 
 
 def test_the_table_of_what_was_tried_has_a_column_per_network():

@@ -38,7 +38,7 @@ def snapshot() -> Snapshot:
 
 
 @pytest.fixture(scope="module")
-def found(snapshot) -> dict:
+def record(snapshot) -> dict:
     log = [
         {"epoch": e + 1, "test_error": abs(e - 20) / 100 + 0.1, "norms": [float(e)] * CLASSES}
         for e in range(40)
@@ -46,52 +46,53 @@ def found(snapshot) -> dict:
     return make_record(snapshot, log, {"seed": 3}, top=5)
 
 
-def test_the_curve_is_the_error_of_the_rescaled_head_at_every_point_of_the_grid(snapshot, found):
+def test_the_curve_is_the_error_of_the_rescaled_head_at_every_point_of_the_grid(snapshot, record):
     for i in range(0, len(GRID), 25):
         scores = snapshot.logits("test") * (200 / np.array(COUNTS)) ** GRID[i]
         wrong = (scores.argmax(axis=1) != snapshot.labels["test"]).mean()
-        assert found["curve"][i] == pytest.approx(wrong, abs=1e-6)
+        assert record["curve"][i] == pytest.approx(wrong, abs=1e-6)
 
 
-def test_no_oracle_is_fitted_that_could_learn_the_test_set_by_heart(snapshot, found):
-    assert found["oracle"]["error"] < found["best_on_test"]["error"]
+def test_no_oracle_is_fitted_that_could_learn_the_test_set_by_heart(snapshot, record):
+    assert record["oracle"]["error"] < record["best_on_test"]["error"]
     few = {
         split: labels[::5] for split, labels in snapshot.labels.items()
     }  # 80 test images, 160 weights
-    some = {split: features[::5] for split, features in snapshot.features.items()}
+    every_fifth = {split: features[::5] for split, features in snapshot.features.items()}
     assert (
-        make_record(Snapshot(snapshot.head, snapshot.counts, some, few), [], {})["oracle"] is None
+        make_record(Snapshot(snapshot.head, snapshot.counts, every_fifth, few), [], {})["oracle"]
+        is None
     )
 
 
-def test_best_on_test_is_no_worse_than_any_other_choice(found):
-    best = found["best_on_test"]["error"]
-    assert best <= min(found["curve"])
+def test_best_on_test_is_no_worse_than_any_other_choice(record):
+    best = record["best_on_test"]["error"]
+    assert best <= min(record["curve"])
     assert best <= min(
-        found["error"], found["match_prior"]["error"], found["held_out"]["rescale"]["error"]
+        record["error"], record["match_prior"]["error"], record["held_out"]["rescale"]["error"]
     )
 
 
-def test_gamma_of_the_hold_out_is_chosen_without_test_labels(snapshot, found):
+def test_gamma_of_the_hold_out_is_chosen_without_test_labels(snapshot, record):
     labels = {**snapshot.labels, "test": np.roll(snapshot.labels["test"], 40)}
     other = make_record(Snapshot(snapshot.head, snapshot.counts, snapshot.features, labels), [], {})
-    assert other["held_out"]["rescale"]["gamma"] == found["held_out"]["rescale"]["gamma"]
-    assert other["match_prior"]["gamma"] == found["match_prior"]["gamma"]
-    assert other["best_on_test"]["error"] != found["best_on_test"]["error"]
+    assert other["held_out"]["rescale"]["gamma"] == record["held_out"]["rescale"]["gamma"]
+    assert other["match_prior"]["gamma"] == record["match_prior"]["gamma"]
+    assert other["best_on_test"]["error"] != record["best_on_test"]["error"]
 
 
-def test_best_epoch_and_norms_come_from_the_log(found):
-    assert found["best_epoch"] == {"epoch": 21, "error": 0.1}
-    assert found["norms_over_epochs"]["epochs"][0] == 1
-    assert found["norms_over_epochs"]["epochs"][-1] == 40
-    assert len(found["norms_over_epochs"]["epochs"]) <= 25
+def test_best_epoch_and_norms_come_from_the_log(record):
+    assert record["best_epoch"] == {"epoch": 21, "error": 0.1}
+    assert record["norms_over_epochs"]["epochs"][0] == 1
+    assert record["norms_over_epochs"]["epochs"][-1] == 40
+    assert len(record["norms_over_epochs"]["epochs"]) <= 25
 
 
-def test_a_record_is_small_json(found):
-    assert len(json.dumps(found)) < 20_000
-    assert found["seed"] == 3
-    assert found["top"]["curve"][0] < found["error"]
-    assert len(found["top"]["curve"]) == 101
+def test_a_record_is_small_json(record):
+    assert len(json.dumps(record)) < 20_000
+    assert record["seed"] == 3
+    assert record["top"]["curve"][0] < record["error"]
+    assert len(record["top"]["curve"]) == 101
 
 
 def test_published_tables_have_a_number_for_every_column():
@@ -108,8 +109,8 @@ def test_published_tables_have_a_number_for_every_column():
     )
 
 
-def test_each_rule_is_chosen_on_the_hold_out_and_measured_on_test(snapshot, found):
-    held = found["held_out"]
+def test_each_rule_is_chosen_on_the_hold_out_and_measured_on_test(snapshot, record):
+    held = record["held_out"]
     for rule in ("rescale", "tau", "shift"):
         assert held[rule]["best"]["error"] <= held[rule]["error"]
         assert held[rule]["gamma"] > 0
@@ -121,14 +122,14 @@ def test_each_rule_is_chosen_on_the_hold_out_and_measured_on_test(snapshot, foun
     )
 
 
-def test_the_default_rule_is_in_a_record_with_what_it_reaches_on_test(snapshot, found):
+def test_the_default_rule_is_in_a_record_with_what_it_reaches_on_test(snapshot, record):
     """Against the public surface: `lh.tune` on the hold-out, `tuned.apply` on test."""
     tuned = lh.tune(snapshot.logits("held-out"), snapshot.labels["held-out"], COUNTS)
     wrong = tuned.apply(snapshot.logits("test")).argmax(axis=1) != snapshot.labels["test"]
-    assert found["held_out"]["offsets"]["error"] == pytest.approx(wrong.mean(), abs=1e-6)
-    assert found["held_out"]["offsets"]["error"] < found["error"]
+    assert record["held_out"]["offsets"]["error"] == pytest.approx(wrong.mean(), abs=1e-6)
+    assert record["held_out"]["offsets"]["error"] < record["error"]
 
 
-def test_no_adjustment_passes_the_oracle_by_more_than_its_loss_allows(snapshot, found):
-    assert found["oracle"]["gradient"] <= 1e-5
-    assert found["oracle"]["error"] <= found["best_on_test"]["error"] + 0.01
+def test_no_adjustment_passes_the_oracle_by_more_than_its_loss_allows(snapshot, record):
+    assert record["oracle"]["gradient"] <= 1e-5
+    assert record["oracle"]["error"] <= record["best_on_test"]["error"] + 0.01

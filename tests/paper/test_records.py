@@ -59,7 +59,7 @@ def test_every_record_is_of_a_planned_training_and_complete():
         for training in trainings(table):
             planned.setdefault(training.name, []).append(training)
     assert RECORDS
-    assert {path.stem: found for path in RECORDS if (found := faults(path, planned))} == {}
+    assert {path.stem: wrong for path in RECORDS if (wrong := faults(path, planned))} == {}
 
 
 def test_a_record_of_other_data_is_refused(tmp_path):
@@ -115,7 +115,7 @@ def test_two_records_of_one_network_are_not_counted_as_two(tmp_path):
     ):
         load_records(tmp_path)
     (tmp_path / "old.json").write_text(json.dumps(record | {"seed": 7}))
-    assert [found["seed"] for found in load_records(tmp_path)] == [1, 7]
+    assert [loaded["seed"] for loaded in load_records(tmp_path)] == [1, 7]
 
 
 @pytest.mark.slow
@@ -148,13 +148,15 @@ def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(
 ):
     """Against a naive computation from CIFAR's binary records."""
     layouts.write_cifar10_binary(tmp_path)
-    one = [
+    one_training = [
         replace(t, spec=replace(t.spec, root=str(tmp_path), unofficial=True, largest=4))
         for t in trainings("table1", only=["cifar10:10:baseline"], seeds=1)
         if not t.spec.hold_out
     ]
-    monkeypatch.setattr(bench, "trainings", lambda table, **_: one if table == "table1" else [])
-    found = bench.column_digests(tmp_path)
+    monkeypatch.setattr(
+        bench, "trainings", lambda table, **_: one_training if table == "table1" else []
+    )
+    digests = bench.column_digests(tmp_path)
     rows = np.fromfile(tmp_path / "cifar-10-batches-bin" / "test_batch.bin", np.uint8).reshape(
         -1, 3073
     )
@@ -163,9 +165,9 @@ def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(
         + rows[:, 1:].tobytes()
         + rows[:, 0].astype("<i8").tobytes()
     )
-    assert found["cifar10:10"]["test"] == digest.hexdigest()
+    assert digests["cifar10:10"]["test"] == digest.hexdigest()
     file = tmp_path / "tables.toml"
     file.write_text("[a]\nb = 1\n")
     for _ in range(2):
-        bench.write_digests(found, file)
-        assert tomllib.loads(file.read_text()) == {"a": {"b": 1}, "sha256": found}
+        bench.write_digests(digests, file)
+        assert tomllib.loads(file.read_text()) == {"a": {"b": 1}, "sha256": digests}

@@ -64,9 +64,9 @@ def test_scales_and_offsets_are_a_minimum_of_the_balanced_cross_entropy(snapshot
 
 
 def test_a_half_judges_what_the_other_half_chose(snapshot):
-    found = halves_errors(snapshot)
-    assert found.keys() == {"rescale", "shift"}
-    for errors in found.values():
+    errors_of = halves_errors(snapshot)
+    assert errors_of.keys() == {"rescale", "shift"}
+    for errors in errors_of.values():
         assert errors["whole"] < refitted_errors(snapshot, 0.0)["alone"]
         assert abs(errors["halves"] - errors["whole"]) < 5
     same = {s: np.repeat(x, 2, axis=0) for s, x in snapshot.features.items()}
@@ -81,12 +81,12 @@ def test_a_hold_out_fits_what_moves_the_head_and_nothing_else(snapshot):
     rng = np.random.default_rng(2)
     held = 1.5 * np.eye(3, 5)[labels["held-out"]] + rng.normal(size=(120, 5))
     features = {**snapshot.features, "held-out": held}
-    found = companion_errors(Snapshot(snapshot.head, snapshot.counts, features, labels))
+    errors = companion_errors(Snapshot(snapshot.head, snapshot.counts, features, labels))
     gamma_free = refitted_errors(snapshot, 0.0)
-    assert {key: found[key] for key in gamma_free if key != "RS"} == {
+    assert {key: errors[key] for key in gamma_free if key != "RS"} == {
         key: error for key, error in gamma_free.items() if key != "RS"
     }
-    assert all(found[rule] < found["alone"] for rule in ("RS", "shift", "offsets", "vector"))
+    assert all(errors[rule] < errors["alone"] for rule in ("RS", "shift", "offsets", "vector"))
 
 
 @pytest.mark.slow
@@ -94,8 +94,8 @@ def test_the_stored_numbers_are_those_of_the_stored_networks():
     stored = json.loads((RESULTS / "heads.json").read_text(encoding="utf-8"))
     for method, snapshot in whole_snapshots(RESULTS / "networks").items():
         network = stored["networks"][method]
-        found = refitted_errors(snapshot, network["gamma"])
-        assert found == pytest.approx(network["errors"], abs=0.15)
+        refitted = refitted_errors(snapshot, network["gamma"])
+        assert refitted == pytest.approx(network["errors"], abs=0.15)
         for rule, errors in halves_errors(snapshot).items():
             assert errors == pytest.approx(network["unlabelled"][rule], abs=0.02)
 
@@ -108,11 +108,11 @@ def test_what_is_said_of_them_names_every_network():
         halves = network["unlabelled"]["shift"]
         both = f"{title} with the shift {halves['whole']:.2f} and {halves['halves']:.2f}"
         assert both in unlabelled_text(stored)
-    for one in stored["companions"]:
-        if one["method"] == "crt":
-            assert f"has {one['errors']['alone']:.2f} where a new head" in heads_text(stored)
+    for companion in stored["companions"]:
+        if companion["method"] == "crt":
+            assert f"has {companion['errors']['alone']:.2f} where a new head" in heads_text(stored)
     rows = [network["errors"] for network in stored["networks"].values()]
-    rows += [one["errors"] for one in stored["companions"]]
+    rows += [companion["errors"] for companion in stored["companions"]]
     apart = [
         row[fit] - row["RS"]
         for row in rows

@@ -37,8 +37,8 @@ RECORDS = Path(__file__).parents[2] / "results" / "records"
 
 
 def test_table_1_trains_every_cell_once():
-    found = trainings("table1", seeds=1)
-    cells = [(t.column, t.spec.method) for t in found if not t.spec.hold_out]
+    planned = trainings("table1", seeds=1)
+    cells = [(t.column, t.spec.method) for t in planned if not t.spec.hold_out]
     assert len(cells) == len(set(cells))
     assert len({column for column, _ in cells}) == 12
     balanced = {method for column, method in cells if column == "cifar10:1"}
@@ -107,16 +107,20 @@ def test_table_2_is_trained_by_the_recipe_of_its_copied_rows_too():
         0.1,
         2e-4,
     )
-    assert len(wanted) == 4 * 5
+    first = [t.spec for t in wanted if t.spec.seed == 0]
+    assert len(first) == 4 * 5
+    assert not any(t.spec.hold_out for t in wanted)  # gamma is that of the paper
+    more = sorted((t.spec.method, t.spec.seed) for t in wanted if t.spec.seed > 0)
+    assert more == sorted([("baseline", 1), ("baseline", 2), ("wvn", 1), ("wvn", 2)] * 4)
     assert {t.images for t in wanted} == {120 * n for n in (21549, 39072, 50500, 55000)}
 
 
 def test_frontier_repeats_four_methods_with_a_companion_each_under_its_own_recipe():
     wanted = trainings("frontier")
     assert len(wanted) == len({t.name for t in wanted}) == 6 * 4 * (3 + 1)
-    one = [t.spec for t in wanted if t.column == "frontier/cifar100:100"]
+    specs = [t.spec for t in wanted if t.column == "frontier/cifar100:100"]
     for method in ("baseline", "wvn", "balanced-softmax", "ldam-drw"):
-        runs = sorted((s.seed, s.hold_out) for s in one if s.method == method)
+        runs = sorted((s.seed, s.hold_out) for s in specs if s.method == method)
         assert runs == [(0, 0.0), (0, 0.1), (1, 0.0), (2, 0.0)]
     recipes = {t.spec.resolve_recipe() for t in wanted}
     assert [(r.name, r.epochs, r.augment, r.cutout) for r in recipes] == [
@@ -163,10 +167,10 @@ def test_the_cost_shown_in_advance_is_what_the_records_took(table):
 
 def test_a_group_is_full_of_whole_columns_and_every_run_is_in_one():
     wanted = trainings("table1", seeds=1)
-    found = group_trainings(wanted, 16)
-    assert all(len(group) <= 16 for group in found)
-    assert sorted(t.name for group in found for t in group) == sorted(t.name for t in wanted)
-    columns = [list(dict.fromkeys(t.column for t in group)) for group in found]
+    groups = group_trainings(wanted, 16)
+    assert all(len(group) <= 16 for group in groups)
+    assert sorted(t.name for group in groups for t in group) == sorted(t.name for t in wanted)
+    columns = [list(dict.fromkeys(t.column for t in group)) for group in groups]
     assert sum(map(len, columns)) == 12  # no column is in two groups
     assert max(map(len, columns)) > 1
     assert [
@@ -197,10 +201,10 @@ def test_the_command_of_a_training_asks_for_it(table, levelhead, tmp_path):
 
 
 def test_what_has_a_record_is_not_missing(tmp_path):
-    found = trainings("table3", seeds=1)
-    write_record(tmp_path / f"{found[0].name}.json", {"error": 0.1})
-    assert json.loads((tmp_path / f"{found[0].name}.json").read_text()) == {"error": 0.1}
-    assert missing(found, tmp_path) == found[1:]
+    planned = trainings("table3", seeds=1)
+    write_record(tmp_path / f"{planned[0].name}.json", {"error": 0.1})
+    assert json.loads((tmp_path / f"{planned[0].name}.json").read_text()) == {"error": 0.1}
+    assert missing(planned, tmp_path) == planned[1:]
 
 
 def test_a_dry_run_lists_and_trains_nothing(levelhead, tmp_path):
@@ -279,9 +283,9 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, tmp_path):
 @pytest.fixture
 def ray():
     """Ray, started by whoever needs it first and shut down after the test."""
-    found = pytest.importorskip("ray")
-    yield found
-    found.shutdown()
+    library = pytest.importorskip("ray")
+    yield library
+    library.shutdown()
 
 
 @pytest.mark.slow
@@ -384,23 +388,23 @@ def test_where_nothing_is_missing_nothing_is_asked_for(levelhead):
 
 
 def test_rows_of_other_papers_are_trained_by_their_recipes_with_settings_of_their_own():
-    found = {(t.column, t.spec.method): t.spec for t in trainings("sources", seeds=1)}
-    assert len(found) == 42
-    assert all(spec.seed == 0 and not spec.hold_out for spec in found.values())
+    spec_of = {(t.column, t.spec.method): t.spec for t in trainings("sources", seeds=1)}
+    assert len(spec_of) == 42
+    assert all(spec.seed == 0 and not spec.hold_out for spec in spec_of.values())
     more = [t.spec for t in trainings("sources") if t.spec.seed]  # of the control alone
     assert {(spec.method, spec.seed) for spec in more} == {("baseline", 1), ("baseline", 2)}
     assert {spec.resolve_subset() for spec in more} == {"first", "cao2019"}
     assert len(more) == 24
-    control = found["cao2019/cifar10:100", "baseline"]
+    control = spec_of["cao2019/cifar10:100", "baseline"]
     assert (control.resolve_recipe().name, control.shortcut, control.dtype) == (
         "cao2019",
         "A",
         "bfloat16",
     )
-    exact = found["cao2019-init/cifar10:100", "baseline"]
+    exact = spec_of["cao2019-init/cifar10:100", "baseline"]
     assert (exact.resolve_recipe().init, exact.shortcut, exact.subset) == ("fan-in", "A", "cao2019")
-    assert found["cui2019/cifar10:20", "cui-softmax-0.9999"].shortcut == "pool"
-    cb = found["cui2019-sigmoid/cifar100:10", "cui-focal-0.5-0.999"].resolve_method().loss
+    assert spec_of["cui2019/cifar10:20", "cui-softmax-0.9999"].shortcut == "pool"
+    cb = spec_of["cui2019-sigmoid/cifar100:10", "cui-focal-0.5-0.999"].resolve_method().loss
     assert (cb.focus, cb.beta) == (0.5, 0.999)
     record = {**made(method="baseline", error=0.2964), "column": "cao2019-init/cifar10:100"}
     assert "| Cross entropy, recipe and code of Cao et al. |  | 29.64, *29.64* |" in table1(

@@ -44,6 +44,9 @@ def words(tmp_path, monkeypatch) -> list[str]:
         (["--largest", "5"], "--largest: needs a ratio"),
         (["--largest", "0", "--ratio", "2"], "expected a count of at least 1, got 0"),
         (["--subset", "4"], "--subset: needs a ratio or counts"),
+        (["--counts", "9,8"], "--counts: expected 3 counts, one per class, got 2"),
+        (["--counts", "9,8,0"], "--counts: class 2 has no samples"),
+        (["--counts", "9,8,x"], "--counts: expected numbers with commas between them or a file"),
         (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
         (
             ["--seed", "99999999999999999999999"],

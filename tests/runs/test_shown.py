@@ -38,7 +38,7 @@ def test_every_batch_of_every_epoch_is_told_after_the_data(spec, tmp_path):
     counts = seen[0]
     batches = -(-sum(counts) // 20)
     epochs = [[*((epoch, 2, i + 1, batches) for i in range(batches)), epoch] for epoch in (1, 2)]
-    assert seen[1:] == [one for epoch in epochs for one in epoch]
+    assert seen[1:] == [told for epoch in epochs for told in epoch]
 
 
 @pytest.mark.parametrize("methods", [("baseline",), ("baseline", "wvn")])

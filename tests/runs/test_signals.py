@@ -73,15 +73,15 @@ def begin(tmp_path) -> Iterator[Callable[..., subprocess.Popen]]:
 
 def members(process: subprocess.Popen) -> list[int]:
     """Return the processes of its group that still run."""
-    found = []
+    processes = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
         except OSError:
             continue
         if int(group) == process.pid and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            processes.append(int(stat.parent.name))
+    return processes
 
 
 def until(true: Callable[[], object], seconds: float = 60) -> None:

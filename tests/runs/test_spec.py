@@ -65,8 +65,8 @@ def test_own_data_sorted_by_kind_give_a_mixed_sample(tmp_path):
     spec = Spec(str(tmp_path / "pets"), profile="long-tail", ratio=2.0, size=8)
     first = replace(spec, subset="first")
 
-    def black_share(one: Spec) -> float:
-        train = one.load().train
+    def black_share(spec: Spec) -> float:
+        train = spec.load().train
         return float((train.images[train.labels == 1].max(axis=(1, 2, 3)) == 0).mean())
 
     assert black_share(first) < 0.1

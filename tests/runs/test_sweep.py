@@ -30,12 +30,12 @@ def specs(tmp_path) -> list[Spec]:
 def test_each_spec_is_trained_once_and_a_failure_does_not_stop_the_others(specs, tmp_path):
     bad = replace(specs[0], data=str(tmp_path / "gone.npz"))
     told = []
-    found = sweep(
+    outcomes = sweep(
         [*specs, bad], tmp_path / "runs", report=lambda spec, what: told.append((spec.method, what))
     )
-    assert [outcome.error is None for outcome in found] == [True, True, True, False]
-    assert "no such file or folder" in found[3].error
-    assert found[0].run == found[2].run
+    assert [outcome.error is None for outcome in outcomes] == [True, True, True, False]
+    assert "no such file or folder" in outcomes[3].error
+    assert outcomes[0].run == outcomes[2].run
     assert sorted(told) == [("baseline", "failed"), ("baseline", "finished"), ("wvn", "finished")]
     assert len(list((tmp_path / "runs").glob("*/done.json"))) == 2
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
@@ -45,19 +45,19 @@ def test_each_spec_is_trained_once_and_a_failure_does_not_stop_the_others(specs,
 
 def test_packed_on_one_device(specs, tmp_path):
     seeds = [replace(specs[0], seed=seed, dtype="float64") for seed in range(3)]
-    found = sweep(
+    outcomes = sweep(
         seeds, tmp_path / "packed", executor="packed", workers=2, options={"device": "cpu"}
     )
     plain = [run(spec, tmp_path / "plain") for spec in seeds]
-    for ours, theirs in zip(found, plain, strict=True):
+    for ours, theirs in zip(outcomes, plain, strict=True):
         np.testing.assert_allclose(
             ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12
         )
 
 
 def test_nothing_is_trained_without_a_gpu_to_pack_the_runs_on(specs, tmp_path):
-    found = sweep(specs[:1], tmp_path / "runs", executor="packed")
-    assert (found[0].error or "").startswith(
+    outcomes = sweep(specs[:1], tmp_path / "runs", executor="packed")
+    assert (outcomes[0].error or "").startswith(
         "packed networks are trained on a CUDA GPU, and torch does not see one"
     )
     assert not (tmp_path / "runs").exists()
@@ -66,7 +66,7 @@ def test_nothing_is_trained_without_a_gpu_to_pack_the_runs_on(specs, tmp_path):
 def test_packed_runs_next_to_one_that_diverges_are_trained(specs, tmp_path):
     (tmp_path / "wild.toml").write_text("epochs = 4\nbatch = 20\nlr = 1e30\n")
     told = []
-    found = sweep(
+    outcomes = sweep(
         [specs[0], replace(specs[1], recipe=str(tmp_path / "wild.toml"))],
         tmp_path / "runs",
         executor="packed",
@@ -74,8 +74,8 @@ def test_packed_runs_next_to_one_that_diverges_are_trained(specs, tmp_path):
         options={"device": "cpu"},
     )
     assert told == [("baseline", "finished"), ("wvn", "failed")]
-    assert found[0].error is None
-    assert "diverged" in (found[1].error or "")
+    assert outcomes[0].error is None
+    assert "diverged" in (outcomes[1].error or "")
 
 
 def kill_whoever_holds(lock: Path) -> None:
@@ -96,16 +96,16 @@ def lose_a_worker(specs, tmp_path, executor):
     killer = Thread(target=kill_whoever_holds, args=(lock,), daemon=True)
     killer.start()
     told = []
-    found = sweep(
+    outcomes = sweep(
         [slow],
         tmp_path / "runs",
         executor=executor,
         workers=2,
         report=lambda _, what: told.append(what),
     )
-    assert found[0].error is None
+    assert outcomes[0].error is None
     assert told == ["lost", "finished"]
-    assert [record["epoch"] for record in found[0].run.log] == list(range(1, 21))
+    assert [record["epoch"] for record in outcomes[0].run.log] == list(range(1, 21))
 
 
 @pytest.mark.slow
@@ -118,8 +118,8 @@ def test_a_worker_lost_every_time_is_a_failure(specs, tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     spec = replace(specs[0], method=f"{broken}:METHOD")
-    found = sweep([spec], tmp_path / "runs", workers=1, tries=2)
-    assert found[0].error == "its worker was lost 2 times"
+    outcomes = sweep([spec], tmp_path / "runs", workers=1, tries=2)
+    assert outcomes[0].error == "its worker was lost 2 times"
 
 
 @pytest.mark.slow

@@ -42,8 +42,8 @@ def test_a_failure_is_one_line_and_does_not_stop_the_others(where, tmp_path):
         leave(tmp_path / "made"),
         "raise TypeError('a bug')",
     ]
-    found = {end.task: end for end in run_tasks(tasks, exec, where=where, workers=2)}
-    assert [(found[task].status, found[task].error) for task in tasks] == [
+    end_of = {end.task: end for end in run_tasks(tasks, exec, where=where, workers=2)}
+    assert [(end_of[task].status, end_of[task].error) for task in tasks] == [
         ("failed", "two lines"),
         ("finished", ""),
         ("failed", "TypeError: a bug"),
@@ -54,33 +54,33 @@ def test_a_failure_is_one_line_and_does_not_stop_the_others(where, tmp_path):
 @pytest.mark.parametrize("where", ["here", "processes"])
 def test_of_a_long_error_the_start_and_the_end_are_kept(where):
     long = "raise ValueError('first ' + 'x' * 200_000 + ' last')"  # more than a pipe holds
-    found = {end.task: end for end in run_tasks([long, "pass"], exec, where=where, workers=2)}
-    assert found["pass"].status == "finished"
-    assert found[long].status == "failed"
-    assert len(found[long].error) < 2100
-    assert found[long].error.startswith("first xxx")
-    assert found[long].error.endswith("xxx last")
-    assert "characters left out" in found[long].error
+    end_of = {end.task: end for end in run_tasks([long, "pass"], exec, where=where, workers=2)}
+    assert end_of["pass"].status == "finished"
+    assert end_of[long].status == "failed"
+    assert len(end_of[long].error) < 2100
+    assert end_of[long].error.startswith("first xxx")
+    assert end_of[long].error.endswith("xxx last")
+    assert "characters left out" in end_of[long].error
 
 
 def test_an_answer_larger_than_a_pipe_holds_is_read_while_its_worker_waits(monkeypatch):
     monkeypatch.setattr(workers, "_answer_tasks", send_much)
-    found = list(run_tasks(["pass"], exec, where="processes", workers=1))
-    assert [(end.status, len(end.error)) for end in found] == [("failed", 200_000)]
+    ends = list(run_tasks(["pass"], exec, where="processes", workers=1))
+    assert [(end.status, len(end.error)) for end in ends] == [("failed", 200_000)]
 
 
 def test_a_worker_that_dies_in_the_middle_of_its_answer_is_lost(monkeypatch):
     monkeypatch.setattr(workers, "_answer_tasks", send_half)
-    found = list(run_tasks(["pass"], exec, where="processes", workers=1, tries=1))
-    assert [(end.status, end.error) for end in found] == [("failed", "its worker was lost 1 times")]
+    ends = list(run_tasks(["pass"], exec, where="processes", workers=1, tries=1))
+    assert [(end.status, end.error) for end in ends] == [("failed", "its worker was lost 1 times")]
 
 
 def test_no_task_is_started_once_time_is_up():
     tasks = ["import time; time.sleep(0.3)"] * 3
     assert list(run_tasks(tasks, exec, where="here", until=-1)) == []
-    found = list(run_tasks(tasks, exec, where="here", until=0.2))
-    assert [end.status for end in found] == ["finished"]
-    assert 0.3 <= found[0].seconds < 60
+    ends = list(run_tasks(tasks, exec, where="here", until=0.2))
+    assert [end.status for end in ends] == ["finished"]
+    assert 0.3 <= ends[0].seconds < 60
 
 
 def test_processes_work_at_the_same_time_and_the_first_to_end_comes_first(tmp_path):
@@ -109,8 +109,8 @@ def test_a_process_takes_the_next_task_unless_one_failed_in_it(tmp_path):
 def test_the_task_of_a_lost_worker_is_started_next(tmp_path):
     mark = tmp_path / "mark"
     once = f"import os\nif not os.path.exists({str(mark)!r}):\n open({str(mark)!r}, 'w').close()\n {DIE}"
-    found = list(run_tasks([once, "pass"], exec, where="processes", workers=1))
-    assert [(end.task == once, end.status) for end in found] == [
+    ends = list(run_tasks([once, "pass"], exec, where="processes", workers=1))
+    assert [(end.task == once, end.status) for end in ends] == [
         (True, "lost"),
         (True, "finished"),
         (False, "finished"),
@@ -118,8 +118,8 @@ def test_the_task_of_a_lost_worker_is_started_next(tmp_path):
 
 
 def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
-    found = list(run_tasks([DIE, "pass"], exec, where="processes", workers=1, tries=2))
-    assert [(end.status, end.error) for end in found] == [
+    ends = list(run_tasks([DIE, "pass"], exec, where="processes", workers=1, tries=2))
+    assert [(end.status, end.error) for end in ends] == [
         ("lost", ""),
         ("failed", "its worker was lost 2 times"),
         ("finished", ""),
@@ -150,14 +150,14 @@ def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_p
             ]
             assert (tmp_path / "gpus").read_text() == str(gpus)
         unknown: list[Any] = [CannotBeRead()]
-        found = list(run_tasks(unknown, exec, where="ray"))
-        assert [(end.status, end.error) for end in found] == [
+        ends = list(run_tasks(unknown, exec, where="ray"))
+        assert [(end.status, end.error) for end in ends] == [
             ("failed", "ImportError: no such thing here")
         ]
-        found = list(
+        ends = list(
             run_tasks([DIE, "raise TypeError('a bug')"], exec, where="ray", workers=1, tries=2)
         )
-        assert [(end.status, end.error) for end in found] == [
+        assert [(end.status, end.error) for end in ends] == [
             ("lost", ""),
             ("failed", "its worker was lost 2 times"),
             ("failed", "TypeError: a bug"),

@@ -65,10 +65,10 @@ def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
 def test_the_model_is_adjusted_where_something_is_gained(levelhead, pets, tmp_path):
     words = small("--data", pets, "--runs", tmp_path / "runs", "--rule", "rescale")
     result = json.loads(levelhead(*words, "--json")[1])
-    found = evaluate(Run.open(result["run"]).snapshot, rule="rescale")
-    assert (result["adjusted"], found.tuned.worthwhile) == (True, True)
+    evaluation = evaluate(Run.open(result["run"]).snapshot, rule="rescale")
+    assert (result["adjusted"], evaluation.tuned.worthwhile) == (True, True)
     head = load_model(Path(result["run"]) / "adjusted-rescale.safetensors").head.weight.detach()
-    np.testing.assert_allclose(head, found.head.weight, rtol=1e-5)
+    np.testing.assert_allclose(head, evaluation.head.weight, rtol=1e-5)
 
 
 def test_a_model_for_which_nothing_is_gained_is_written_as_trained(

@@ -158,6 +158,12 @@ def input_gradient(
 
     The same kernel, with the roles of the channels changed: the inputs of this product are the
     outputs of the layer. What the flags would read is given as `out`, which nobody reads.
+
+    Args:
+        g: the gradient of `convolve`'s result, contiguous.
+        weight: as of `convolve`; the kernel rotates it by itself.
+        shape: [R, B, H, W, C], of x.
+        stride, products: as of `convolve`.
     """
     runs, _, height, width, inputs = g.shape
     side, outputs = weight.shape[1], weight.shape[3]
@@ -184,6 +190,12 @@ def weight_gradient(
 
     Pixels are shared by as many programs as the GPU runs at once (`PROGRAMS`), but none has fewer
     than four tiles; their sums are added in a second kernel, in a fixed order.
+
+    Args:
+        x: what was convolved, [R, B, H, W, C].
+        g: the gradient of the result, [R, B, H', W', C'].
+        shape: of the weight; it may have fewer input channels than x, if those of x are 0.
+        stride, products: as of `convolve`.
     """
     runs, _, height, width, inputs = x.shape
     side = shape[1]
@@ -214,7 +226,12 @@ def weight_gradient(
 
 
 def _tiles(dtype: torch.dtype, products: str) -> Tiles:
-    """Return the tiles for activations of a dtype; products matter for float32 alone."""
+    """Return the tiles for activations of a dtype; products matter for float32 alone.
+
+    Args:
+        dtype: of activations, of at most 32 bits.
+        products: `tf32` or `tf32x3`, see `Precision`.
+    """
     if dtype == torch.float32:
         return {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products]
     return TILES
@@ -224,6 +241,12 @@ def _fit(tile: Tile, side: int, stride: int, width: int) -> Tile:
     """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1.
 
     Elsewhere a program has one tile, of as many pixels, one by one.
+
+    Args:
+        tile: as the tables have it.
+        side: of the filter.
+        stride: of the convolution.
+        width: of an image, in pixels.
     """
     fits = side == 3 and stride == 1 and width % 2 == 0
     if fits:
@@ -237,7 +260,11 @@ def _kind(inputs: int) -> int:
 
 
 def _padded(inputs: int, span: int) -> int:
-    """Return the input channels that a product takes: a power of two, at least 16 with the pixels beside."""
+    """Return the input channels that a product takes: a power of two, at least 16 with the pixels beside.
+
+    `tl.dot` takes no less than 16. A group of 2 pixels reads 4 columns of inputs, so that 4 channels
+    of each are enough.
+    """
     return max(4 if span == 2 else 16, triton.next_power_of_2(inputs))
 
 
@@ -260,6 +287,11 @@ class FusedConvNorm(torch.autograd.Function):
         ctx, x, residual, weight, gamma, beta, running_mean, running_var, cast_filters, stride, relu, eps, momentum,
         products, side_stream, convolutions,
     ):  # fmt: skip
+        """Return relu(norm(conv(x)) + residual), [R, B, H', W', C'], twice.
+
+        x, residual and weight are as of `convolve`; gamma, beta and the running statistics are [R, C'],
+        each a view of the rows, `eps` and `momentum` those of batch norm.
+        """
         y, partial = convolutions.convolve(
             x, cast_filters, stride=stride, products=products, statistics=True
         )
@@ -294,6 +326,12 @@ class FusedConvNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g, other):  # type: ignore[override]
+        """Return the gradients of x, residual, weight, gamma and beta, then None for every other argument.
+
+        g and other are those of the two results, each [R, B, H', W', C'] or None where nobody read it.
+        Batch norm takes three passes: sums over the pixels of each channel, from these a few numbers per
+        channel, and with them the gradient of y.
+        """
         x, cast_filters, y, out, mean, inverse, scale, shift = ctx.saved_tensors
         if g is None:  # only the second was read
             g, other = other, None

@@ -57,7 +57,15 @@ class CudnnConvolutions:
     def weight_gradient(
         x: Tensor, g: Tensor, *, shape: torch.Size, stride: int, products: str = ""
     ) -> Tensor:
-        """Return the gradient of `convolve`'s filters, of that shape, in float32."""
+        """Return the gradient of `convolve`'s filters, of that shape, in float32.
+
+        Args:
+            x: what was convolved, [1, B, H, W, C]; channels that the filters lack are 0.
+            g: the gradient of the result, [1, B, H', W', C'].
+            shape: of the filters.
+            stride: of the convolution.
+            products: decided by torch's settings, and not read.
+        """
         like_filters = _padded(g.new_empty(shape), x.shape[4])
         gradient = _gradients(g, x, like_filters, stride, of_input=False)
         return gradient[..., : shape[4]].float()
@@ -68,6 +76,13 @@ def _gradients(g: Tensor, x: Tensor, filters: Tensor, stride: int, *, of_input: 
 
     Of the one that is asked for, only the shape is read. One at a time, because that of the filters
     is computed on another stream.
+
+    Args:
+        g: the gradient of the result, [1, B, H', W', C'].
+        x: [1, B, H, W, C].
+        filters: [1, C', k, k, C], with as many input channels as x.
+        stride: of the convolution.
+        of_input: whether the gradient of x is asked for.
     """
     margin = filters.shape[2] // 2
     found = torch.ops.aten.convolution_backward(
@@ -102,7 +117,14 @@ def _sums(y: Tensor) -> Tensor:
 def _normalized(
     y: Tensor, scale: Tensor, shift: Tensor, residual: Tensor | None, *, relu: bool
 ) -> Tensor:
-    """Return ``relu(y * scale + shift + residual)`` of y [1, B, H, W, C]; for evaluation."""
+    """Return ``relu(y * scale + shift + residual)`` of y [1, B, H, W, C]; for evaluation.
+
+    Args:
+        y: the result of a convolution.
+        scale, shift: [1, C], batch norm by its running statistics.
+        residual: of the shape of y, or None.
+        relu: whether to take max(0, ...) in the end.
+    """
     out, channels, pixels = torch.empty_like(y), y.shape[4], y[0, ..., 0].numel()
     tile = max(1, 4096 // channels)
     kernels.apply_kernel[(triton.cdiv(pixels, tile), 1)](

@@ -83,6 +83,10 @@ class EpochWork:
         """Set what each run does in this part of its training.
 
         Graphs that were captured before do not know of it: they must be captured again.
+
+        Args:
+            stages: of each run, R of them; all of them train the head alone, or none does.
+            losses: in the order of the runs, and for R of them in all.
         """
         self.stages = stages
         self.losses = losses
@@ -116,7 +120,11 @@ class EpochWork:
             self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
 
     def report_epoch(self, length: int) -> None:
-        """Write the mean loss and error over the samples of an epoch, and the norms at its end."""
+        """Write the mean loss and error over the samples of an epoch, and the norms at its end.
+
+        Args:
+            length: samples of the epoch, the same for every run.
+        """
         self.report[:, :2] = self.seen / length
         self.report_norms()
 
@@ -131,7 +139,13 @@ class EpochWork:
         return self.nets.head.detach().reshape(self.nets.runs, self.classes, -1)
 
     def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
-        """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
+        """Take one step; return each sample's loss, and whether it was wrong, [R, B].
+
+        Args:
+            x: images [R, B, H, W, C], in the format of activations.
+            labels: [R, B].
+            lr: of this step, a tensor of one number: a graph reads it anew in every replay.
+        """
         nets = self.nets
         head_only = self.stages[0].head_only
         nets.refresh()
@@ -207,7 +221,10 @@ class EpochWork:
         return torch.cat(parts)
 
     def project(self, order: str) -> None:
-        """Project the heads of runs whose method does so, `before` or `after` the step."""
+        """Project the heads of runs whose method does so, `before` or `after` the step.
+
+        One by one, as a projection is a function of one head.
+        """
         for run, stage in enumerate(self.stages):
             if stage.method.project is not None and stage.method.order == order:
                 weight = self._head_weights()[run]
@@ -215,7 +232,11 @@ class EpochWork:
 
     @torch.no_grad()
     def evaluate(self) -> None:
-        """Write the errors of all runs on the evaluation splits."""
+        """Write the errors of all runs on the evaluation splits.
+
+        All images of a split are standardized once for all runs, chunk by chunk. The norms and the loss of
+        the report stay, unless the logits are not finite.
+        """
         runs = self.nets.runs
         self.nets.refresh()
         for column, name in enumerate(self.eval_splits, 2):

@@ -143,6 +143,13 @@ class _Schedule:
     """Which packs wait and which run, and what became of their jobs.
 
     A job is known by its position among all jobs.
+
+    Attributes:
+        waiting: groups of jobs that are to be a pack, the longest first.
+        running: packs on the device.
+        on_device: images and labels by split, by the identity of the data.
+        ends: the last state of each job that is trained, by its position.
+        failed: why a job could not be trained, by its position.
     """
 
     def __init__(
@@ -235,7 +242,11 @@ class _Schedule:
         return True
 
     def _tell(self, ended: EndedEpoch) -> None:
-        """Call back about an epoch of a run, unless the run has failed."""
+        """Call back about an epoch of a run, unless the run has failed.
+
+        A loss that is not finite makes it fail here. Its pack goes on: other runs of it may be well, and
+        it cannot leave the matrices that they share.
+        """
         position = ended.position
         values = ended.values
         if position not in self.failed and not isfinite(values["loss"]):
@@ -273,7 +284,13 @@ class _Schedule:
 
 
 def _tell_each(on_batch: OnJobBatch, positions: Sequence[int], *batch: int) -> None:
-    """Tell of every run of a pack how far it is: they go in lockstep."""
+    """Tell of every run of a pack how far it is: they go in lockstep.
+
+    Args:
+        on_batch: the callback of `fit_many`.
+        positions: of the runs, among all jobs.
+        batch: epoch, batches done, and batches in all.
+    """
     for position in positions:
         on_batch(position, *batch)
 

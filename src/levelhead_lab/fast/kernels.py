@@ -40,6 +40,8 @@ def _load_inputs(
     """Load the inputs of filter row i from column j0 on, zeros outside the image: [groups, COLUMNS * PADDED].
 
     p are groups of SPAN pixels of the result, counted over all images of the run; a row has GROUPS.
+    `inside` says which of them there are. A tile may reach past the end of the run: what it loads for
+    those groups is 0, too.
     """
     # Each k is a column of the window and a channel in it.
     k = tl.arange(0, COLUMNS * PADDED)
@@ -66,7 +68,8 @@ def _load_filter(
     """Load row i of the filter at SPAN places, zeros elsewhere: [COLUMNS * PADDED, SPAN * OUTPUTS].
 
     Input column j0 + (k // PADDED) meets pixel n // OUTPUTS of the group at the difference of the
-    two.
+    two. For a 3x3 filter and SPAN = 2, input columns 0 to 3 meet the first pixel at taps 0, 1, 2 and
+    none, and the second at none, 0, 1 and 2.
     """
     n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
     o, c = n % OUTPUTS, k % PADDED
@@ -125,11 +128,10 @@ def convolve_kernel(
     A program computes TILES tiles of TILE groups, one after the other, with a filter that it loads
     once (KEEP_FILTER), or step by step. The grid is [blocks, R].
 
-    STATISTICS: store the sums of each channel and of its square over the program's pixels, in
-        `partial`
-    [R, 2, OUTPUTS, blocks]. AFFINE, RESIDUAL and RELU: store relu(y * scale + shift + residual) in
-    place of y. INPUTS are the channels of x, FILTER_INPUTS those of w, which may be fewer (padded
-    images).
+    STATISTICS: store the sums of each channel and of its square over the program's pixels, in `partial`
+        [R, 2, OUTPUTS, blocks].
+    AFFINE, RESIDUAL and RELU: store relu(y * scale + shift + residual) in place of y.
+    INPUTS are the channels of x, FILTER_INPUTS those of w, which may be fewer (padded images).
     """
     run = tl.program_id(1).to(tl.int64)
     count = pixels // SPAN  # groups of pixels of a run
@@ -275,7 +277,8 @@ def statistics_kernel(
 ):  # fmt: skip
     """Store the sums per channel of y and of its squares, for `norm_kernel`: [R, 2, CHANNELS, blocks].
 
-    For convolutions of cuDNN, which do not sum on the way as `convolve_kernel` does.
+    For convolutions of cuDNN, which do not sum on the way as `convolve_kernel` does. A program adds
+    TILES tiles of PIXELS pixels; the grid is [blocks, R].
     """
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, CHANNELS)
@@ -336,7 +339,11 @@ def apply_kernel(
     y, scale, shift, residual, out, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Store out = relu(y * scale + shift + residual), computed in float32."""
+    """Store out = relu(y * scale + shift + residual), computed in float32.
+
+    y, residual and out are [R, pixels, CHANNELS], scale and shift [R, CHANNELS]. A program has PIXELS
+    pixels; the grid is [pixels / PIXELS, R].
+    """
     run = tl.program_id(1).to(tl.int64)
     p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
     at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
@@ -434,7 +441,11 @@ def apply_gradient_kernel(
     g, y, scale, shift, a, b, gradient, pixels,
     CHANNELS: tl.constexpr, PIXELS: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradient of y: scale g' + a y + b; with RELU, g' is made of g here."""
+    """Store the gradient of y: scale g' + a y + b; with RELU, g' is made of g here.
+
+    g, y and gradient are [R, pixels, CHANNELS]; scale, shift, a and b [R, CHANNELS], of which shift is
+    read with RELU alone. The grid is that of `apply_kernel`.
+    """
     run = tl.program_id(1).to(tl.int64)
     p, c = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS), tl.arange(0, CHANNELS)
     at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]

@@ -58,6 +58,7 @@ class NetRows:
         measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
         # Of what each of the three matrices consists, by name, in the order of its columns.
         self.shapes = []
+        # Filters are stored in the order of axes in which convolutions read them: no copy in a step.
         matrices = []
         for parts in (learned, learned, measured):
             self.shapes.append({name: part.shape for name, part in parts.items()})
@@ -82,7 +83,10 @@ class NetRows:
         self.head_leaves = [leaf for name, leaf in self.named.items() if name.startswith("head.")]
 
     def decay(self, recipe: Recipe) -> Tensor:
-        """Return the weight decay of each number of a row, [P]: 0 for parameters without it."""
+        """Return the weight decay of each number of a row, [P]: 0 for parameters without it.
+
+        Only asked for where some parameter has none: else `sgd_` takes one number for all.
+        """
         free = undecayed(recipe)
         parts = []
         for name, view in self.parameter_views.items():
@@ -107,7 +111,7 @@ class NetRows:
 
     @torch.no_grad()
     def store(self, run: int, net: Net) -> None:
-        """Copy a row back to a network."""
+        """Copy a row back to a network, whose own tensors stay where they are."""
         for name, view in self.parameter_views.items():
             net.get_parameter(name).copy_(self._from_row_axes(view[run]))
         for name, view in self.statistic_views.items():
@@ -130,6 +134,13 @@ class NetRows:
         """Return one run's parameters, buffers and statistics by name.
 
         From copies of the three matrices: these themselves may be an epoch ahead by then.
+
+        Args:
+            run: which row.
+            copies: of `rows`, `momentum` and `statistics`, on any device.
+
+        Returns:
+            Three dicts, with the axes of filters as torch has them.
         """
         return [
             {name: self._from_row_axes(view[run]).clone() for name, view in views.items()}
@@ -140,7 +151,12 @@ class NetRows:
         """Update what is derived from the rows; called before every step."""
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
-        """Map images [R, B, H, W, C] to features [R, B, d]."""
+        """Map images [R, B, H, W, C] to features [R, B, d].
+
+        Args:
+            x: in the format of activations.
+            training: whether batch norm goes by the batch and updates its statistics, or goes by these.
+        """
         raise NotImplementedError
 
     def logits(self, features: Tensor) -> Tensor:
@@ -160,7 +176,11 @@ class NetRows:
         return scores + self.head_bias[..., None, :]
 
     def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return the gradients of all leaves as rows, [R, P]."""
+        """Return the gradients of all leaves as rows, [R, P].
+
+        Args:
+            gradients: one for each of `leaves`, in their order, each [R, ...].
+        """
         return torch.cat([g.reshape(self.runs, -1) for g in gradients], dim=1)
 
     def _views(self, *matrices: Tensor) -> list[dict[str, Tensor]]:
@@ -193,6 +213,11 @@ class SingleNet(NetRows):
     Its parameters are made views of the row. Batches of `compiled_batch` images go through
     torch.compile, which compiles for one shape; the last batch of an epoch, which may be smaller,
     does not, nor does evaluation.
+
+    Args:
+        net: copied; the copy is what runs.
+        device, precision: as of `NetRows`; R is 1.
+        compiled_batch: images of a whole batch; None to compile nothing.
     """
 
     def __init__(
@@ -231,6 +256,7 @@ class SingleNet(NetRows):
             self.autocast = nullcontext()
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
+        """Map images [1, B, H, W, C] to features [1, B, d], in the dtype of the weights."""
         self.net.train(training)
         with self.autocast:
             # Another shape would be compiled anew, which takes longer than the few steps that have

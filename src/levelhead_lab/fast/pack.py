@@ -196,6 +196,10 @@ class Pack:
     def _draw(self, stages_now: list[Stage], progress: float) -> EpochPlan:
         """Draw the epoch of every run; each tensor of the plan is [R, n, ...].
 
+        Args:
+            stages_now: of each run, the stage that it is in.
+            progress: of that stage, before the epoch.
+
         Raises:
             LevelheadError: if a sampler draws epochs of another length than it did when jobs were
                 packed, which happens where the length is itself drawn at random.
@@ -222,7 +226,8 @@ class Pack:
     def _losses(self, stages_now: list[Stage], progress: float) -> list[SharedLoss]:
         """Return the losses of the runs at this share of the training.
 
-        Neighbors with the same one share it: it is then called once for all of them.
+        Neighbors with the same one share it: it is then called once for all of them. `fit_many` puts runs
+        of one method next to each other.
         """
         losses = []
         for make_loss, neighbors in groupby(stage.method.loss for stage in stages_now):
@@ -326,6 +331,10 @@ class Pack:
         """Copy an epoch's plan to the device.
 
         In stream order: the epoch before it may still be running, with the plan that is there.
+
+        Args:
+            drawn: on the host, each tensor [R, n, ...].
+            lr: of each step, on the host.
         """
         if self.captured_for is None or self.plan.indices.shape != drawn.indices.shape:
             # Of another length: graphs read from the memory of the old plan, and must be captured
@@ -348,6 +357,9 @@ class Pack:
         """Queue copies of report and state to keep to the host, and an event behind them.
 
         The copies must be queued now: the next epoch writes to the same memory.
+
+        Args:
+            lr: of the epoch's first step, for its record.
         """
         report = self.work.report
         kept = ()
@@ -425,6 +437,13 @@ def _nets_of(
     """Return the parameters of so many networks like the first.
 
     Stacked where they can be, else one by itself: `fit_many` makes packs of one of those.
+
+    Args:
+        first: whose network and batch size the others share.
+        runs: R.
+        device, precision: of the matrices.
+        compiled: let a network that is not stacked go through torch.compile.
+        stacked: whether to try to stack them.
     """
     kernels = has_kernels(device, find_precision(precision).storage)
     if stacked and most_stacked(first.net, runs, precision, kernels=kernels) == runs:

@@ -45,6 +45,10 @@ class Precision:
         """Return the power of two for the gradient [R, B, d] of each run's features: [R, 1].
 
         A power of two, so that to multiply and to divide by it rounds nothing.
+
+        >>> gradient = torch.tensor([[[0.001, -0.003]]])
+        >>> PRECISIONS["float16"].gradient_scale(gradient)  # 65536 * 0.003 is 197, at most 256
+        tensor([[65536.]])
         """
         assert self.largest_gradient is not None
         # A gradient of zeros has a scale, too: any finite one does.

@@ -4,10 +4,10 @@ A narrow network cannot fill a GPU: its kernels are too small. R of them side by
 weights [R, ...] and activations [R, B, H, W, C].
 
 `StackedNets` reads the body of a `Net` layer by layer (`_layers`) and makes a function of each for
-all
-runs: a `StackedConvNorm` for a convolution with its batch norm and relu, `_block` for a residual
-block, `_mean` for the pooling at the end. A layer that has no such form raises UnstackableError,
-and `most_stacked` finds out beforehand, on the device `meta`, which computes nothing.
+all runs: a `StackedConvNorm` for a convolution with its batch norm and relu, `_block` for a
+residual block, `_mean` for the pooling at the end. A layer that has no such form raises
+UnstackableError, and `most_stacked` finds out beforehand, on the device `meta`, which computes
+nothing.
 
 With kernels a layer is one call into `conv_norm`, or for a wide network `cudnn`; without them the
 same is done run by run by torch's own functions, which is slow and what tests compare with.
@@ -52,6 +52,7 @@ class SideStream:
         self.in_use: list[tuple[Tensor, ...]] = []
 
     def __call__(self, work: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """Do the work with these tensors beside the main stream; return its result, to be read after `join`."""
         if self.stream is None:
             return work(*tensors)
         # Behind all that is queued so far, so that the tensors are ready.
@@ -138,7 +139,12 @@ class StackedConvNorm:
     def _one_run(
         self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool
     ) -> Tensor:
-        """Map x [B, H, W, C] of one run by torch's own functions: what the kernels are compared with."""
+        """Map x [B, H, W, C] of one run by torch's own functions: what the kernels are compared with.
+
+        Args:
+            run: whose filters and statistics are taken.
+            x, residual, relu, training: as of `__call__`, without the axis of runs.
+        """
         filters = self.filters[run].permute(3, 2, 0, 1).to(x.dtype)
         images = x.permute(0, 3, 1, 2)
         y = F.conv2d(images, filters, stride=self.stride, padding=filters.shape[2] // 2)
@@ -269,6 +275,7 @@ class StackedNets(NetRows):
             norm = self._conv_norm(f"{name}.shortcut.0", by[0], f"{name}.shortcut.1", by[1])
 
         def layer(pair: Pair, training: bool) -> Pair:
+            """Map the pair of two readers through the block, to a pair again."""
             # The input for two readers: the convolutions, and the shortcut beside them.
             x, beside = pair
             y, _ = first(x, training=training)
@@ -288,7 +295,16 @@ class StackedNets(NetRows):
     def _conv_norm(
         self, conv_name: str, conv: nn.Module, norm_name: str, norm: nn.Module
     ) -> StackedConvNorm:
-        """Return a convolution with its batch norm for all runs, which read the rows where they lie."""
+        """Return a convolution with its batch norm for all runs, which read the rows where they lie.
+
+        Args:
+            conv_name, norm_name: of the two modules in the network, by which their parameters are found.
+            conv, norm: the modules, of which stride, sizes and constants are read.
+
+        Raises:
+            UnstackableError: if the convolution has another form, or other numbers of channels, than the
+                kernels are made for.
+        """
         assert isinstance(conv, nn.Conv2d)
         assert isinstance(norm, nn.BatchNorm2d)
         if not _is_plain(conv) or norm.momentum is None:
@@ -334,7 +350,12 @@ def _is_plain(conv: nn.Conv2d) -> bool:
 
 
 def _is_wide(net: Net) -> bool:
-    """Say whether a network has more channels than the convolutions of conv_norm are made for."""
+    """Say whether a network has more channels than the convolutions of conv_norm are made for.
+
+    >>> from levelhead_lab.lab.nets import build
+    >>> _is_wide(build("resnet32", 10)), _is_wide(build("resnet18-64", 10))
+    (False, True)
+    """
     convolutions = [part for part in net.body.modules() if isinstance(part, nn.Conv2d)]
     return max((conv.out_channels for conv in convolutions), default=0) > max(KERNEL_CHANNELS)
 
@@ -345,7 +366,20 @@ def most_stacked(
     """Return how many networks like this one `StackedNets` takes: `most`, 1 of a wide one, or 0.
 
     It is tried, on a device without memory: so there is no second list of what can be stacked.
+
+    Args:
+        net: one of them.
+        most: how many there are room for.
+        precision: of their activations.
+        kernels: whether those of Triton are to be used, which take some numbers of channels alone.
+
+    >>> from levelhead_lab.lab.nets import build
+    >>> most_stacked(build("resnet32", 10), 16, kernels=True)
+    16
+    >>> most_stacked(build("resnet18-64", 10), 16, kernels=True)
+    1
     """
+    # All of them, or one: a network is narrow enough for any number, or is alone.
     for runs in sorted({most, 1}, reverse=True):
         try:
             StackedNets(net, runs, torch.device("meta"), precision, kernels=kernels)

@@ -14,7 +14,7 @@ Read in this order:
 - data: data sets as arrays: made imbalanced, split, hashed
 - recipe: optimizer, schedule and augmentation, from recipes.toml or a file
 - recipe_loss: what a recipe changes about a method's loss
-- cui2019: the losses of one of the papers whose rows are reproduced
+- cui2019, cao2019, source_methods: losses of two papers whose rows are reproduced
 - nets: the networks, each a body and a head
 - epoch_plan: the samples, crops and flips of an epoch, drawn before it begins
 - preprocess: from stored images to the input of a network; features, snapshot and errors of a

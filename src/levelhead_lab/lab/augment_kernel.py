@@ -34,12 +34,12 @@ def augment(
 
     Args:
         images: [N, C, H, W], uint8 in channels-last memory, of at most `MOST_KERNEL_PIXELS` pixels.
-        plan: of n samples, on the same device.
-        pad: of the crop.
-        cutout: side of the square that is cut out; 0 for none.
-        mean, std: [C], float32.
+        plan: of n samples, on the same device; `plan.indices` say which of the N images they are.
+        pad: pixels of black on each side, from which the crop is taken.
+        cutout: side of the square that is cut out, an even number of pixels; 0 for none.
+        mean, std: [C], float32, of pixels from 0 to 1.
         dtype: of the result.
-        tables: of TrivialAugment; None without it.
+        tables: of TrivialAugment, for images of this size; None without it.
     """
     _, channels, height, width = images.shape
     out = torch.empty(len(plan), height, width, channels, dtype=dtype, device=images.device)
@@ -61,7 +61,7 @@ def _load(
     """Load pixels of the crop as int32; those outside of the crop, or of the image, are 0.
 
     row and column are places in the crop, flipped as it is; top and left are where it begins in the
-    image, below 0 where it begins in the padding.
+    image, below 0 where it begins in the padding. `inside` masks the vector's spare places.
     """
     inside = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
     # From a place in the crop to one in the stored image.
@@ -102,14 +102,21 @@ def _smooth(
 
 @triton.jit
 def _blend(x, degenerate, factor):
-    """Return degenerate + factor (x - degenerate), cut off at 0 and 255, and rounded down."""
+    """Return degenerate + factor (x - degenerate), cut off at 0 and 255, and rounded down.
+
+    x and degenerate are levels as int32, factor is float32: 1 gives x, 0 the degenerate image.
+    """
     value = degenerate.to(tl.float32) + factor * (x - degenerate).to(tl.float32)
     return tl.minimum(tl.maximum(value, 0.0), 255.0).to(tl.int32)
 
 
 @triton.jit
 def _stretch(x, inside):
-    """Return levels from the darkest to the brightest pixel stretched to 0 to 255."""
+    """Return levels from the darkest to the brightest pixel stretched to 0 to 255.
+
+    In float64, as in `trivial_augment._map_levels`. Pixels that are not `inside` are left out of
+    darkest and brightest; an image of one level stays as it is.
+    """
     low, high = tl.min(tl.where(inside, x, 255), 0), tl.max(tl.where(inside, x, 0), 0)
     scale = 255.0 / tl.maximum(high - low, 1).to(tl.float64)
     stretched = (x.to(tl.float64) * scale - low.to(tl.float64) * scale).to(tl.int32)
@@ -118,7 +125,10 @@ def _stretch(x, inside):
 
 @triton.jit
 def _equalize(x, inside):
-    """Return levels as even as they can be: each is the share of pixels below it."""
+    """Return levels as even as they can be: each is the share of pixels below it.
+
+    x are the levels of one channel of one image, int32; pixels that are not `inside` do not count.
+    """
     # As in `trivial_augment._map_levels`, with a curve that is applied as it is made.
     histogram = tl.histogram(x, 256, mask=inside)
     high = tl.max(tl.where(inside, x, 0), 0)

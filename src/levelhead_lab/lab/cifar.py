@@ -130,7 +130,16 @@ def _joined(parts: list[_Samples]) -> Split:
 
 
 def _read_binary(path: Path, name: str, unofficial: bool) -> _Samples:
-    """Read one file of the binary version."""
+    """Read one file of the binary version.
+
+    Args:
+        path: of the file.
+        name: `cifar10` or `cifar100`, which has two label bytes.
+        unofficial: accept a file with another md5.
+
+    Raises:
+        LevelheadError: if the size is no multiple of a record's, or the md5 is another one.
+    """
     label_bytes = 1 if name == "cifar10" else 2  # the coarse label, then the fine one
     record = label_bytes + 3072
     content = np.fromfile(path, np.uint8)
@@ -145,7 +154,13 @@ def _read_binary(path: Path, name: str, unofficial: bool) -> _Samples:
 
 
 def _read_python(path: Path, name: str, unofficial: bool) -> _Samples:
-    """Read one file of the python version; the md5 comes before the pickle is looked into."""
+    """Read one file of the python version; the md5 comes before the pickle is looked into.
+
+    Arguments and result are as of `_read_binary`.
+
+    Raises:
+        LevelheadError: if the md5 is another one, or the pickle does not hold images and labels.
+    """
     content = path.read_bytes()
     key = "labels" if name == "cifar10" else "fine_labels"
     _check_md5(path, name, content, unofficial)
@@ -197,6 +212,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> object:
+        """Return what a name in the pickle stands for; raise UnpicklingError if it is none of `KNOWN`."""
         if (module, name) not in self.KNOWN:
             raise pickle.UnpicklingError(
                 f"it asks for {module}.{name}, but only numpy arrays are allowed"

@@ -25,14 +25,14 @@ import numpy as np
 
 from levelhead.core import counts as profiles
 from levelhead.core.class_names import title
-from levelhead.support.errors import LevelheadError, check_choice
+from levelhead.support.errors import LevelheadError, check_choice, named
 
 from .choices import Profile
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples: images as they are stored, with labels."""
+    """Samples: images as they are stored, with labels. Indexing by an array of positions gives a split of these."""
 
     images: np.ndarray  # [N, C, H, W], uint8
     labels: np.ndarray  # [N], int64
@@ -86,7 +86,12 @@ class Data:
             raise LevelheadError(f"{self.name}: there is no test image")
 
     def _check_split(self, part_name: str, part: Split) -> None:
-        """Raise LevelheadError if images and labels do not fit together, or to the other splits."""
+        """Raise LevelheadError if images and labels do not fit together, or to the other splits.
+
+        Args:
+            part_name: of the split, for the message.
+            part: the split.
+        """
         if part.images.dtype != np.uint8 or part.images.ndim != 4 or 0 in part.images.shape[1:]:
             raise LevelheadError(
                 f"{self.name}: expected {part_name} images [N, C, H, W] of uint8, got "
@@ -185,7 +190,8 @@ def imbalance(
     if profile == "given":
         if counts is None:
             return data
-        kept_counts = profiles.resolve(counts, data.classes, names=data.names)
+        with named("counts"):
+            kept_counts = profiles.resolve(counts, data.classes, names=data.names)
     else:
         if counts is not None:
             raise LevelheadError(
@@ -276,7 +282,10 @@ def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
 
 
 def check_share(share: float) -> None:
-    """Raise LevelheadError if a share of samples to hold out is not from 0 to below 1."""
+    """Raise LevelheadError if a share of samples to hold out is not from 0 to below 1.
+
+    NaN is refused too, since no comparison with it holds.
+    """
     if not 0 <= share < 1:
         raise LevelheadError(
             f"expected a share from 0 to below 1, got {share}", parameter="hold_out"
@@ -288,6 +297,11 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
 
     `out` has `share` of each class, rounded, but at least one sample and never all of them: neither
     part loses a class that has two samples.
+
+    Args:
+        labels: [N].
+        share: of each class, from 0 to 1.
+        seed: of the draw; the samples of a class do not depend on what other classes there are.
 
     >>> rest, out = split(np.array([0, 0, 0, 0, 1, 1]), 0.25)
     >>> len(rest), len(out)
@@ -333,9 +347,15 @@ def _largest_that_fits(
         make: a profile: of n_1, K and the ratio, the counts [K].
         available: [K], samples of each class.
         ratio: largest count over smallest.
+
+    The class in the middle decides here, which is asked for ``n_1 / sqrt(10)``, rounded down:
+
+    >>> _largest_that_fits(profiles.long_tail, np.array([100, 30, 10]), 10.0)
+    98
     """
 
     def too_many(n_1: int) -> bool:
+        """Say whether the profile with this n_1 asks any class for more than it has."""
         return bool((make(n_1, len(available), ratio) > available).any())
 
     # Once a profile asks for too many, a larger one does too: the last that fits is found by

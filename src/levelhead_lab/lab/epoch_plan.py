@@ -64,7 +64,7 @@ class EpochPlan:
         return EpochPlan(*(x[part] for x in self.tensors))
 
     def to(self, device: torch.device) -> EpochPlan:
-        """Return the plan on a device."""
+        """Return the plan on a device: a copy of five small tensors, made once for an epoch."""
         return EpochPlan(*(x.to(device) for x in self.tensors))
 
 
@@ -86,6 +86,13 @@ def draw_plan(
 
     Raises:
         LevelheadError: if the sampler's result is not a vector of indices, such as a boolean mask.
+
+    >>> from levelhead_lab.lab.recipe import find_recipe
+    >>> from levelhead_lab.methods import METHODS
+    >>> labels = np.array([0] * 6 + [1] * 2)
+    >>> plan = draw_plan(labels, METHODS["over-sample"], find_recipe("kim2020"), seed=0, epoch=0, progress=0.0)
+    >>> len(plan), np.bincount(labels[plan.indices.numpy()]), plan.offsets.shape
+    (8, array([4, 4]), torch.Size([8, 2]))
     """
     # A generator for each of samples, crop and flip, cutout, and TrivialAugment: to add one of the
     # later ones to a recipe does not change what the others draw.

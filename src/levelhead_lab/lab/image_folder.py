@@ -117,10 +117,14 @@ def _find_tiny_imagenet(root: Path, name: str) -> Path:
 
 
 def _tiny_test_files(place: Path, index: dict[str, int]) -> list[tuple[Path, int]]:
-    """Return the images of val/ with their labels; `index` has the label of each WordNet id.
+    """Return the images of val/ with their labels.
 
     They are in one folder. A line of the annotations has the file, its class and a box, with tabs
     between them. (The images of test/ have no labels, and nobody can use them.)
+
+    Args:
+        place: the folder with wnids.txt.
+        index: the label of each WordNet id.
     """
     annotations = place / "val" / "val_annotations.txt"
     check_regular_file(annotations, "the labels of val/")
@@ -163,7 +167,11 @@ def _subfolders(path: Path) -> tuple[str, ...]:
 
 
 def _class_names(path: Path) -> tuple[str, ...]:
-    """Return the classes of a folder, in their order; raise LevelheadError if there are not two."""
+    """Return the classes of a folder, in their order: the sorted names of the folders in it.
+
+    Raises:
+        LevelheadError: if there are not at least two.
+    """
     names = _subfolders(path)
     if len(names) < 2:
         raise LevelheadError(
@@ -211,18 +219,23 @@ def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
     for i, name in enumerate(names):
         if not _images(path / name):
             others = Counter(Path(file).suffix or file for file in sorted(os.listdir(path / name)))
-            got = "but the folder is empty"
+            content_text = "but the folder is empty"
             if others:
                 counted = [f"{n} of {suffix}" for suffix, n in others.most_common(3)]
-                got = f"got {', '.join(counted)}"
+                content_text = f"got {', '.join(counted)}"
             raise LevelheadError(
                 f"{path}: {title(i, names)} has no training image; expected files such as "
-                f"{', '.join(sorted(SUFFIXES))}, {got}"
+                f"{', '.join(sorted(SUFFIXES))}, {content_text}"
             )
 
 
 def _files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
-    """Return every image with its label; a class may be missing in a test set."""
+    """Return every image with its label, class by class; a class may be missing in a test set.
+
+    Args:
+        path: the folder that holds those of the classes.
+        names: of the classes; the position of a name is its label.
+    """
     samples = []
     for i, name in enumerate(names):
         if (path / name).is_dir():
@@ -236,6 +249,11 @@ def _images(path: Path) -> list[Path]:
 
 
 def _is_image(name: str) -> bool:
+    """Say whether a file is one to be read, by its name alone; hidden ones are not.
+
+    >>> _is_image("cat.JPG"), _is_image(".cat.jpg"), _is_image("labels.csv")
+    (True, False, False)
+    """
     return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
@@ -296,7 +314,11 @@ def _cache_file(files: list[Path], size: int) -> Path:
 
 
 def _decode_all(files: list[Path], size: int) -> list[np.ndarray | str]:
-    """Decode files in threads, in their order; Pillow lets other threads run while it decodes."""
+    """Decode files in threads, in their order; Pillow lets other threads run while it decodes.
+
+    Returns:
+        For each file what `_decode` returns: its image, or why it cannot be read.
+    """
     with ThreadPoolExecutor() as pool:
         try:
             return list(pool.map(lambda file: _decode(file, size), files))

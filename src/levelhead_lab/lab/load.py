@@ -90,7 +90,13 @@ def load(
 
 
 def digits() -> Data:
-    """Return scikit-learn's 1,797 digits of 8x8; the last 50 of each class are the test set."""
+    """Return scikit-learn's 1,797 digits of 8x8; the last 50 of each class are the test set.
+
+    Their 17 levels are spread over 0 to 255, as those of all images here.
+
+    >>> digits().shape, len(digits().train), len(digits().test)
+    ((1, 8, 8), 1297, 500)
+    """
     table = _digits_table()
     images = table[:, :-1].reshape(-1, 1, 8, 8)  # levels from 0 to 16
     labels = table[:, -1]
@@ -163,6 +169,14 @@ def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
 
     Where both the second and the last axis could be channels, as of images with 3 rows, it is the
     second: that is the form in which everything here is kept.
+
+    Args:
+        images: uint8, [N, H, W], [N, H, W, C] or [N, C, H, W].
+        labels: [N] or [N, 1].
+
+    >>> part = _samples(np.zeros((2, 5, 4, 3), np.uint8), np.array([[0], [1]]))
+    >>> part.images.shape, part.labels
+    ((2, 3, 5, 4), array([0, 1]))
     """
     if images.dtype != np.uint8:
         raise LevelheadError(
@@ -189,6 +203,10 @@ def _samples(images: np.ndarray, labels: np.ndarray) -> Split:
 
 def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...]:
     """Return the names of the classes, or their numbers if there are none.
+
+    Args:
+        names: [K], as the file lists them; None if it does not.
+        labels: [N], of the training samples.
 
     Raises:
         LevelheadError: if a name occurs twice, or a label has none.
@@ -217,9 +235,9 @@ def _class_numbers(labels: np.ndarray) -> tuple[str, ...]:
     """
     last = int(labels.max(initial=0))
     if last > len(labels):  # before anything of that size is made
-        got = f"got {last} among {len(labels)} training labels"
+        largest_text = f"got {last} among {len(labels)} training labels"
         raise LevelheadError(
-            f"expected labels from 0 to K - 1, {got}; number the classes from 0 on, without gaps"
+            f"expected labels from 0 to K - 1, {largest_text}; number the classes from 0 on, without gaps"
         )
     missing = np.flatnonzero(np.bincount(labels, minlength=last + 1) == 0)
     if len(labels) and len(missing):

@@ -34,7 +34,12 @@ class _Row(NamedTuple):
 
 
 def method_facts(method: Method) -> MethodFacts:
-    """Return everything about a method that JSON can hold."""
+    """Return everything about a method that JSON can hold: for `levelhead methods --json`.
+
+    >>> from levelhead_lab.methods import METHODS
+    >>> method_facts(METHODS["baseline+rs"])["trained_as"]
+    'baseline'
+    """
     return {
         "name": method.name,
         "title": method.title,
@@ -47,7 +52,12 @@ def method_facts(method: Method) -> MethodFacts:
 
 
 def format_card(method: Method) -> str:
-    """Return the method's name, what it changes, and its card."""
+    """Return the method's name, what it changes, and its card.
+
+    >>> from levelhead_lab.methods import METHODS
+    >>> print(format_card(METHODS["wvn"]).splitlines()[1])
+    project: scale weight vectors to unit length, after every step
+    """
     lines = [f"{method.name} ({method.title}), {method.head} head"]
     lines += [f"  {slot}: {words}" for slot, words in changes(method).items()]
     return "\n".join([*lines, "", (method.card or "This method has no card.").strip()])

@@ -53,6 +53,7 @@ class Net(nn.Module):
         return self.body(x)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map images [B, C, H, W] to logits [B, K]."""
         return self.head(self.features(x))
 
 
@@ -69,6 +70,7 @@ class CosineHead(nn.Module):
         self.weight = nn.Parameter(unit(torch.rand(classes, width) * 2 - 1))
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map features [B, d] to cosines [B, K], from -1 to 1."""
         return F.linear(F.normalize(features), F.normalize(self.weight))
 
 
@@ -99,6 +101,7 @@ class ResidualBlock(nn.Module):
             self.shortcut = PadShortcut(inputs, outputs, stride, pool=shortcut == "pool")
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map activations [B, C, H, W] to [B, C', H / stride, W / stride]."""
         y = F.relu(self.bn1(self.conv1(x)))
         return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
@@ -108,6 +111,10 @@ class PadShortcut(nn.Module):
 
     Of each square of stride x stride pixels it keeps the first (option A of He et al., 2016) or,
     with `pool`, the mean.
+
+    >>> shortcut = PadShortcut(2, 4, stride=2)
+    >>> shortcut(torch.ones(1, 2, 4, 4)).shape, shortcut(torch.ones(1, 2, 4, 4))[0, :, 0, 0].tolist()
+    (torch.Size([1, 4, 2, 2]), [0.0, 1.0, 1.0, 0.0])
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, pool: bool = False):
@@ -223,7 +230,12 @@ def head_of(net: Net) -> Head:
 
 
 def head_inputs(net: Net, x: Tensor) -> Tensor:
-    """Return the features that `head_of` multiplies, [B, d]; of unit length for a cosine head."""
+    """Return the features that `head_of` multiplies, [B, d]; of unit length for a cosine head.
+
+    Args:
+        net: in training or evaluation mode, as the features are wanted.
+        x: images [B, C, H, W], as `preprocess` gives them.
+    """
     features = net.features(x)
     if isinstance(net.head, CosineHead):
         return F.normalize(features)
@@ -233,7 +245,16 @@ def head_inputs(net: Net, x: Tensor) -> Tensor:
 def _body(
     net: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem
 ) -> tuple[nn.Module, int]:
-    """Return the layers up to the features, and d, the length of these."""
+    """Return the layers up to the features, and d, the length of these.
+
+    Args:
+        net: its name, as of `build`.
+        shape: (C, H, W) of an image; of these only timm's transformers need the size.
+        shortcut, stem: as of `build`.
+
+    Raises:
+        LevelheadError: if the name is not known.
+    """
     if net.startswith("timm:"):
         return _timm(net.removeprefix("timm:"), shape)
     channels = shape[0]
@@ -270,7 +291,15 @@ def _body(
 def _residual_body(
     stem: list[nn.Module], widths: list[int], blocks: int, shortcut: Shortcut
 ) -> nn.Sequential:
-    """Return a stem, a stage of so many blocks for each width, and global average pooling."""
+    """Return a stem, a stage of so many blocks for each width, and global average pooling.
+
+    Args:
+        stem: the layers before the first block, whose result has widths[0] channels.
+        widths: channels of each stage; every stage but the first halves the image.
+        blocks: in each stage, of two convolutions each: 5 in three stages are ResNet-32, with the stem
+            and the head.
+        shortcut: of blocks that change size or channels.
+    """
     layers = list(stem)
     inputs = widths[0]
     for stage, width in enumerate(widths):
@@ -283,7 +312,13 @@ def _residual_body(
 
 
 def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
-    """Return a convolution, batch norm, which would take out a bias of the former, and relu."""
+    """Return a convolution, batch norm, which would take out a bias of the former, and relu.
+
+    Args:
+        inputs, outputs: channels.
+        kernel: side of the filter; images are padded by half of it, so that their size stays.
+        stride: 2 halves the image.
+    """
     return [
         nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
         nn.BatchNorm2d(outputs),
@@ -292,7 +327,16 @@ def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) ->
 
 
 def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """Return a model of timm without its classifier, and the length of its features."""
+    """Return a model of timm without its classifier, and the length of its features.
+
+    Args:
+        name: as `timm.list_models` has it.
+        shape: (C, H, W) of an image.
+
+    Raises:
+        ImportError: if timm is not installed, or does not load.
+        LevelheadError: if it has no such model; the message names similar ones.
+    """
     try:
         import timm
     except ImportError as error:

@@ -43,6 +43,11 @@ class Preprocess:
 
     Mean and std that the recipe does not have are those of the training images.
 
+    Args:
+        recipe: padding, augmentation, cutout, and perhaps mean and std.
+        data: whose training images are measured, and whose shape decides how large a cutout can be.
+        dtype: of the network's input.
+
     Raises:
         LevelheadError: if they have another number of channels than the images, or TrivialAugment
             is asked for with other channels than 1 or 3.
@@ -94,7 +99,11 @@ class Preprocess:
         return cut_out(self.standardized(moved), batch.centers, side=self.cutout)
 
     def standardized(self, images: Tensor) -> Tensor:
-        """Return images as the network takes them, without any variation: for evaluation."""
+        """Return images as the network takes them, without any variation: for evaluation.
+
+        Args:
+            images: [B, C, H, W], uint8; on any device, on which the result is too.
+        """
         return standardize(images, *self._mean_std(images.device), self.dtype)
 
     def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -108,7 +117,11 @@ class Preprocess:
         return self._on_device[device]
 
     def _has_kernel(self, images: Tensor) -> bool:
-        """Say whether all of the augmentation can be one kernel, for images stored like these."""
+        """Say whether all of the augmentation can be one kernel, for images stored like these.
+
+        It takes 1 or 3 channels of uint8 in channels-last memory, images small enough for the registers
+        of a program, and a device that runs Triton.
+        """
         _, channels, height, width = images.shape
         if channels not in (1, 3) or height * width > MOST_KERNEL_PIXELS:
             return False

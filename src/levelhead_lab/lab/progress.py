@@ -81,7 +81,11 @@ def _errors_in(record: ProgressRecord) -> list[str]:
 
 
 def _epoch_columns(rich: ModuleType) -> tuple[ProgressColumn, ...]:
-    """Return the columns of the bar; `rich` is the module rich.progress, loaded only to draw."""
+    """Return the columns of the bar.
+
+    Args:
+        rich: the module rich.progress, loaded only to draw.
+    """
     from rich.table import Column
 
     # The facts take the room that is left: a narrow terminal has little, and cuts them off.

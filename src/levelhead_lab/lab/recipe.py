@@ -208,7 +208,15 @@ def find_recipe(name: str | Path) -> Recipe:
 
 
 def _from_table(name: str, values: TomlTable) -> Recipe:
-    """Return the recipe of a TOML table; its keys are fields of `Recipe`, three of them needed."""
+    """Return the recipe of a TOML table; its keys are fields of `Recipe`, three of them needed.
+
+    Args:
+        name: of the recipe: that of the table, or of the file.
+        values: of the table, as tomllib reads them.
+
+    >>> _from_table("short", {"epochs": 2, "batch": 32, "lr": 0.1, "milestones": [1]}).milestones
+    (1,)
+    """
     allowed = {field.name for field in fields(Recipe)} - {"name"}
     for key in sorted(values.keys() - allowed):
         raise LevelheadError(

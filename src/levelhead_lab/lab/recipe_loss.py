@@ -34,13 +34,21 @@ class RecipeLoss:
     recipe_start: float = 1.0
 
     def __call__(self, counts: Counts, progress: float = 0.0) -> Loss:
+        """Return the loss of this part of the training, from counts [K] and the true progress."""
         loss = self.loss(counts, self._method_progress(progress))
         if self.in_batch and isinstance(loss, WeightedLoss):
             return replace(loss, in_batch=True)
         return loss
 
     def _method_progress(self, progress: float) -> float:
-        """Return the progress that the method is told; exactly the true one where nothing moved."""
+        """Return the progress that the method is told; exactly the true one where nothing moved.
+
+        Deferred from half of the training to three quarters, a method hears 1/2 when 3/4 are over:
+
+        >>> moved = RecipeLoss(lambda counts, progress: None, False, method_start=0.5, recipe_start=0.75)
+        >>> [moved._method_progress(progress) for progress in (0.0, 0.375, 0.75, 1.0)]
+        [0.0, 0.25, 0.5, 0.75]
+        """
         if self.method_start == self.recipe_start:
             return progress
         if progress < self.recipe_start:
@@ -55,6 +63,14 @@ def as_recipe_has_it(method: Method, recipe: Recipe) -> Method:
 
     A recipe that says nothing returns the method itself. Its name stays in any case: what was
     changed is in the recipe, which is a part of a run's identity.
+
+    >>> from levelhead_lab.lab.recipe import find_recipe
+    >>> from levelhead_lab.methods import METHODS
+    >>> drw = METHODS["ldam-drw"]
+    >>> as_recipe_has_it(drw, find_recipe("kim2020")) is drw
+    True
+    >>> drw.stages, as_recipe_has_it(drw, find_recipe("cao2019-64")).stages  # whose rate drops at 90 of 120
+    ((0.8,), (0.75,))
     """
     in_batch = recipe.weights == "batch"
     drop = recipe.first_decay_epoch / recipe.epochs

@@ -159,7 +159,18 @@ class Snapshot:
         return html("Snapshot", rows)
 
     def save(self, path: str | Path) -> None:
-        """Write the snapshot as one safetensors file, atomically; see the module for its layout."""
+        """Write the snapshot as one safetensors file, atomically; see the module for its layout.
+
+        Args:
+            path: of the file; its ending is up to the caller.
+
+        >>> import tempfile
+        >>> snapshot = Snapshot(Head(np.eye(2)), [400, 100], {"test": [[2.0, 1.0]]}, {"test": [0]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     snapshot.save(f"{folder}/snapshot.safetensors")
+        ...     Snapshot.load(f"{folder}/snapshot.safetensors")
+        Snapshot(2 classes of 400 to 100 training samples, head [2, 2]; test 1)
+        """
         from safetensors.numpy import save
 
         head = self.head.numpy()
@@ -216,7 +227,11 @@ class Snapshot:
 
 
 def _with_prefix(tensors: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Return the tensors whose name begins so, by the rest of their name."""
+    """Return the tensors whose name begins so, by the rest of their name.
+
+    >>> list(_with_prefix({"counts": np.ones(2), "labels.test": np.zeros(3)}, "labels."))
+    ['test']
+    """
     parts = {}
     for name, values in tensors.items():
         if name.startswith(prefix):

@@ -33,6 +33,11 @@ def stages(recipe: Recipe, method: Method) -> list[Stage]:
 
     The first is that of the recipe. A method that retrains the head has a second one, which
     continues the count of epochs; see `Retrain`.
+
+    >>> from levelhead_lab.lab.recipe import find_recipe
+    >>> from levelhead_lab.methods import METHODS
+    >>> [(stage.first, stage.end, stage.head_only) for stage in stages(find_recipe("kim2020"), METHODS["crt"])]
+    [(0, 180, False), (180, 200, True)]
     """
     method = as_recipe_has_it(method, recipe)
     main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
@@ -43,6 +48,7 @@ def stages(recipe: Recipe, method: Method) -> list[Stage]:
     second = replace(method, loss=method.retrain.loss, sample=method.retrain.sample, project=None)
 
     def half_cosine(epoch: int, done: float) -> float:
+        """Return the rate of a step of the second stage: from that of the recipe to 0, step by step."""
         return recipe.lr * (1 + math.cos(math.pi * (epoch - recipe.epochs + done) / epochs)) / 2
 
     return [main, Stage(recipe.epochs, recipe.epochs + epochs, second, True, half_cosine)]

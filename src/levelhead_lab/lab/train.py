@@ -191,7 +191,15 @@ class _StageLoop:
             self.model = nn.parallel.DistributedDataParallel(net)
 
     def run(self, state: State, callbacks: Callbacks) -> State:
-        """Train from a state to the end of the stage, and return the state there."""
+        """Train from a state to the end of the stage, and return the state there.
+
+        Args:
+            state: inside the stage, or at its start.
+            callbacks: told of steps and epochs.
+
+        Raises:
+            LevelheadError: if the summed loss of an epoch is not finite.
+        """
         for epoch in range(state.epoch, self.stage.end):
             # Samples, the sum of their losses, and errors, over all processes.
             n, loss, wrong = self._epoch(epoch, state, callbacks).tolist()
@@ -212,7 +220,13 @@ class _StageLoop:
         return state
 
     def _epoch(self, epoch: int, state: State, callbacks: Callbacks) -> Tensor:
-        """Take the steps of an epoch, or those that a resumed one has left; return `State.seen`."""
+        """Take the steps of an epoch, or those that a resumed one has left; return `State.seen`.
+
+        Args:
+            epoch: counted from 0 over the whole training.
+            state: the one before it; `step` and `seen` are not 0 where the epoch was interrupted.
+            callbacks: told of every step.
+        """
         stage = self.stage
         progress = (epoch - stage.first) / (stage.end - stage.first)
         loss_function = self.method.loss(self.data.counts, progress)
@@ -242,7 +256,13 @@ class _StageLoop:
         return seen
 
     def _step(self, batch: EpochPlan, loss_function: Loss, lr: float) -> Tensor:
-        """Learn from a mini-batch: a round of Algorithm 1. Return what it adds to `State.seen`."""
+        """Learn from a mini-batch: a round of Algorithm 1. Return what it adds to `State.seen`.
+
+        Args:
+            batch: of all processes; this one takes its share.
+            loss_function: of logits [B, K] and labels [B], one value per sample.
+            lr: of this step.
+        """
         part, weight = process_share(batch, self.rank, self.world)
         y = self.labels[part.indices]
         logits = self.model(self.preprocess.augmented(self.images, part))
@@ -267,7 +287,12 @@ class _StageLoop:
             take_mean_(self.net, self.mean, self.method)
 
     def _state(self, epoch: int, step: int, seen: Tensor | None = None) -> State:
-        """Return the state to resume with; `seen` is that of a part of an epoch."""
+        """Return the state to resume with.
+
+        Args:
+            epoch, step: to resume with, as `State` has them.
+            seen: of the part of the epoch that is done; None at the end of one, where it begins with zeros.
+        """
         state = State(
             epoch,
             step,
@@ -286,6 +311,11 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
     DDP averages gradients over the processes, so ``world / B`` makes the average the mean over the
     whole batch, however unevenly it divides. A process without a sample repeats the first one, at
     weight 0: all of them must take part in the exchange of gradients, or the others would wait.
+
+    Args:
+        batch: of B samples, the same in every process.
+        rank: of this process, from 0.
+        world: how many processes there are.
     """
     mine = batch[rank::world]
     if len(mine):
@@ -295,7 +325,10 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
 
 @torch.no_grad()
 def _project_(net: Net, method: Method, order: str) -> None:
-    """Project the head's weight, if the method does so `before` or `after` the optimizer's step."""
+    """Project the head's weight, if the method does so `before` or `after` the optimizer's step.
+
+    The weight is changed in place, so that the optimizer keeps its parameter and the momentum of it.
+    """
     if method.project is not None and method.order == order:
         weight = net.head.weight
         weight.copy_(method.project(Head(weight.detach())).weight)  # type: ignore[operator]
@@ -338,7 +371,12 @@ def _step_(
 
 
 def undecayed(recipe: Recipe) -> tuple[str, ...]:
-    """Return the parameters without weight decay: a bias that says how rare every class is."""
+    """Return the parameters without weight decay: a bias that says how rare every class is.
+
+    >>> from levelhead_lab.lab.recipe import find_recipe
+    >>> undecayed(find_recipe("cui2019-sigmoid")), undecayed(find_recipe("kim2020"))
+    (('head.bias',), ())
+    """
     if recipe.bias == "rare":
         return ("head.bias",)
     return ()
@@ -348,8 +386,12 @@ def undecayed(recipe: Recipe) -> tuple[str, ...]:
 def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world: int) -> Tensor:
     """Return what a batch adds to `State.seen`, [3], over all processes.
 
-    Over all at every step, as any of them may save the state after it. `counted` is false in a
-    process that has only repeated a sample of another.
+    Over all at every step, as any of them may save the state after it.
+
+    Args:
+        losses, logits, labels: of this process's samples: [B], [B, K] and [B].
+        counted: False in a process that has only repeated a sample of another.
+        world: how many processes there are.
     """
     wrong = (logits.argmax(dim=1) != labels).sum()
     parts = (torch.full_like(wrong, len(labels)), losses.sum(), wrong)
@@ -361,7 +403,19 @@ def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world:
 
 @torch.no_grad()
 def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
-    """Take the count-th of several values into their mean: ``mean += (value - mean) / count``."""
+    """Take the count-th of several values into their mean: ``mean += (value - mean) / count``.
+
+    Args:
+        means: changed in place; of any content at count 1, which replaces it.
+        values: one for each mean, of its shape.
+        count: 1 for the first.
+
+    >>> mean = torch.zeros(1)
+    >>> for count, value in enumerate((3.0, 5.0), start=1):
+    ...     add_to_means_([mean], [torch.tensor([value])], count)
+    >>> mean
+    tensor([4.])
+    """
     for mean, value in zip(means, values, strict=True):
         mean.lerp_(value, 1 / count)
 
@@ -375,6 +429,11 @@ def take_mean_(net: Net, mean: dict[str, Tensor], method: Method) -> None:
     """Copy the mean to the network.
 
     Unit weight vectors, whose mean is shorter, are made unit vectors again.
+
+    Args:
+        net: changed in place.
+        mean: by name, of all that `numbers_of` has; counters of batches stay those of the network.
+        method: whose projection, if any, the head has to keep.
     """
     net.load_state_dict({**net.state_dict(), **mean})
     _project_(net, method, "after")
@@ -384,6 +443,9 @@ def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
     """Return losses [B] if there is one per label.
 
     The mean that a loss of torch gives by default would be trained on, too, with wrong weights.
+
+    Raises:
+        LevelheadError: if they have another shape than the labels; it names the method.
     """
     if losses.shape != labels.shape:
         raise LevelheadError(
@@ -422,12 +484,23 @@ def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def combined_seed(*parts: int) -> int:
-    """Return a seed of 32 bits from several numbers; neighbors' seeds have nothing in common."""
+    """Return a seed of 32 bits from several numbers; neighbors' seeds have nothing in common.
+
+    >>> combined_seed(0, 1) == combined_seed(0, 1), combined_seed(0, 1) == combined_seed(1, 0)
+    (True, False)
+    """
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
 def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
-    """Return the error of a training whose loss is not finite; `run` may say of which one."""
+    """Return the error of a training whose loss is not finite.
+
+    Args:
+        loss: what it is.
+        epoch: from 1 on.
+        lr: of that epoch.
+        run: of which of several trainings, as words that follow "the loss"; empty of one alone.
+    """
     return LevelheadError(
         f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning rate (it was {lr:g})"
     )

@@ -74,7 +74,12 @@ class AugmentTables:
 
 @cache  # copied once: the host would wait for a copy in every step
 def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
-    """Return the tables for images of a size; a translation or a rotation depends on it."""
+    """Return the tables for images of a size; a translation or a rotation depends on it.
+
+    Args:
+        height, width: of the images.
+        device: on which the tables are wanted.
+    """
     matrices = []
     factors = []
     curves = []
@@ -98,6 +103,13 @@ def _magnitude(operation: str, number: int) -> float:
     """Return a magnitude by its number: from the first to the last in equal steps.
 
     In float32, as in torchvision: in float64 some results would be other ones.
+
+    Args:
+        operation: one of `OPERATIONS`.
+        number: from 0 to 30.
+
+    >>> _magnitude("Rotate", 0), _magnitude("Rotate", 10), _magnitude("Rotate", 30)
+    (0.0, 45.0, 135.0)
     """
     first, last = {
         "TranslateX": (0, 32),
@@ -114,6 +126,16 @@ def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> 
 
     Pixel (x, y) is the one at ``(a x + b y + c, d x + e y + f)``, in units of 1/65536: Pillow, too,
     walks through an image in fixed point.
+
+    Args:
+        operation, number: which change, and its magnitude by number.
+        sign: 1 or -1, of the magnitude.
+        height, width: of the image.
+
+    A translation by 32 pixels to the right, with the half pixel of its centers:
+
+    >>> [value / 65536 for value in _matrix("TranslateX", 30, 1, height=64, width=64)]
+    [1.0, 0.0, -31.5, 0.0, 1.0, 0.5]
     """
     size = sign * _magnitude(operation, number)
     # Pillow rounds them too, so that a rotation by 90 degrees is exact.
@@ -144,6 +166,9 @@ def _curve(operation: str, number: int) -> list[int]:
     """Return the new level of each of the 256 levels, [256].
 
     Of the operations for which these do not depend on the image; for all others it is the identity.
+
+    >>> _curve("Posterize", 30)[:130:32], _curve("Rotate", 30)[:130:32]
+    ([0, 0, 64, 64, 128], [0, 32, 64, 96, 128])
     """
     if operation == "Posterize":
         dropped = round(6 * number / (MAGNITUDE_BINS - 1))  # bits, the lowest
@@ -157,7 +182,12 @@ def _curve(operation: str, number: int) -> list[int]:
 
 
 def _move(images: Tensor, matrices: Tensor) -> Tensor:
-    """Return images [B, H, W, C], each pixel taken from where the matrices [B, 6] say, or 0."""
+    """Return images [B, H, W, C], each pixel taken from where the matrices say; 0 from outside.
+
+    Args:
+        images: [B, C, H, W].
+        matrices: [B, 6], of `AugmentTables.matrices`.
+    """
     batch, _, height, width = images.shape
     across = torch.arange(width, device=images.device)
     down = torch.arange(height, device=images.device)[:, None]

@@ -184,6 +184,10 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         logits: [..., K], any float dtype. Those of 16 bits are widened first: else the losses would
             be rounded to 16 bits too, and a batch's mean would be taken of rounded values.
         labels: [...], class indices.
+
+    >>> import torch
+    >>> cross_entropy(torch.zeros(2, 4, dtype=torch.bfloat16), torch.tensor([0, 3]))  # log 4, each
+    tensor([1.3863, 1.3863])
     """
     check_label_shape(logits, labels)
     if logits.dtype.itemsize >= 4:
@@ -231,6 +235,7 @@ class WeightedLoss:
     in_batch: bool = False
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return one value per sample, [..., B], of logits [..., B, K] and labels [..., B]."""
         # The order matters: the loss checks the labels, which then index the weights.
         weights = self.weights.like(logits)
         values = self.loss(logits, labels)
@@ -246,6 +251,9 @@ def scale_to_mean_one(weights: np.ndarray) -> np.ndarray:
     Equal weights become exactly 1. They are divided by the largest first, and equal ones are 1 from
     there on: divided by their mean alone, rounding could leave them beside it, and a method that
     reads counts would differ from plain training on a balanced set.
+
+    Args:
+        weights: [K], all positive.
 
     >>> scale_to_mean_one(np.array([0.1, 0.1, 0.4])).round(3)
     array([0.5, 0.5, 2. ])

@@ -69,8 +69,14 @@ def indices_per_class(labels: np.ndarray) -> list[np.ndarray]:
 
     Classes without samples are left out, so that nobody divides by their size.
 
+    Args:
+        labels: [N], class indices.
+
     Raises:
         LevelheadError: if there is no label at all, or labels are no class indices.
+
+    >>> indices_per_class(np.array([2, 0, 2]))
+    [array([1]), array([0, 2])]
     """
     labels = check_labels(labels)
     if not len(labels):
@@ -86,7 +92,17 @@ def indices_per_class(labels: np.ndarray) -> list[np.ndarray]:
 def equal_sizes(
     labels: np.ndarray, members: list[np.ndarray], generator: np.random.Generator
 ) -> np.ndarray:
-    """Return how many of each class are N in all: equally many, and one more of random classes."""
+    """Return how many of each class are N in all: equally many, and one more of random classes.
+
+    Args:
+        labels: [N].
+        members: indices of each class, as of `indices_per_class`.
+        generator: says which classes get one more, where K does not divide N.
+
+    >>> labels = np.array([0, 0, 0, 0, 1])
+    >>> sorted(equal_sizes(labels, indices_per_class(labels), np.random.default_rng(0)).tolist())
+    [2, 3]
+    """
     size, rest = divmod(len(labels), len(members))
     # A random order of the classes: those at its first `rest` places get one more.
     return size + (generator.permutation(len(members)) < rest)
@@ -99,6 +115,15 @@ def draw_per_class(
 
     No sample is drawn k + 1 times before all others of its class are drawn k times: where a class
     is repeated, every sample of it is used. Independent draws would leave a third of them out.
+
+    Args:
+        members: indices of each class.
+        sizes: [K], how many to draw of each; more than it has, or fewer.
+        generator: everything random comes from it.
+
+    >>> drawn = draw_per_class([np.array([0, 1, 2]), np.array([3])], np.array([2, 2]), np.random.default_rng(0))
+    >>> drawn.tolist().count(3), len(set(drawn.tolist()))
+    (2, 3)
     """
     chosen = []
     for indices, size in zip(members, sizes.tolist(), strict=True):

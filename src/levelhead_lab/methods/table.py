@@ -106,6 +106,10 @@ def method_file(where: str) -> tuple[Path, str]:
 
     Apart from `load`, because a run's identity holds the sha256 of the file, and to name a run must
     not run code.
+
+    Raises:
+        LevelheadError: if it has another form.
+        FileNotFoundError: if there is no such file.
     """
     # From the right: a path on Windows has a colon of its own, C:\mine.py:METHOD.
     file, _, name = where.rpartition(":")
@@ -196,7 +200,11 @@ def reference(method: Method) -> str:
 
 
 def _summary(function: Callable[..., object]) -> str:
-    """Return the first line of a function's docstring, or its name, as the middle of a sentence."""
+    """Return the first line of a function's docstring, or its name, as the middle of a sentence.
+
+    >>> _summary(METHODS["tau-norm"].adjust)
+    'divide weight vectors by their length^tau'
+    """
     described = getattr(function, "func", function)  # of a functools.partial, the function it calls
     words = (described.__doc__ or described.__name__).strip().splitlines()[0].rstrip(".")
     # "Scale weights" becomes "scale weights"; "WVN and more" stays.

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import TypedDict
 
 from ..lab.choices import PaperTable
-from ..lab.cui2019 import CUI_METHODS
+from ..lab.source_methods import SOURCE_METHODS
 from ..methods import METHODS
 from .cells import (
     BEST_ON_TEST,
@@ -96,8 +96,8 @@ def rows_of(
     rows = []
     places = dict.fromkeys((training.column, training.spec.method) for training in wanted)
     for column, method in places:
-        # Losses of Cui et al., which only their rows have, are in a table of their own.
-        title = (CUI_METHODS.get(method) or METHODS[method]).title
+        # Losses that only the rows of another paper have are in a table of their own.
+        title = (SOURCE_METHODS.get(method) or METHODS[method]).title
         # As trained.
         alone = _published(table, column, method)
         rows.append(AskedRow(column, title, cell(records, column, method), alone, ""))
@@ -147,6 +147,10 @@ def _published(table: PaperTable, column: str, method: str) -> float | None:
         columns = tables()[table]["columns"]
         return _of_row("table2", method, tables()["table2"]["columns"][columns.index(column)])
     if table == "table2-readings":
+        recipe = column.partition("/")[0]
+        # What is changed in the loss itself is a reading of LDAM-DRW, whatever its method is called.
+        if f"{recipe}/{method}" in tables()[table]["losses"]:
+            method = "ldam-drw"
         of_table2 = without_recipe(column).replace("-sorted", "")
         return _of_row("table2", method, of_table2)
     if table == "sources":

@@ -34,7 +34,7 @@ def other_recipe_table(
     Args:
         records: all there are.
         columns: those of the recipe, such as `strong/cifar10:100`.
-        methods: of which each has four rows.
+        methods: of which each has four rows: as trained, RS, the shift, and the shift without labels.
     """
     rows: list[TableRow] = []
     for method in methods:
@@ -64,6 +64,11 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
         records: all there are.
         column, method: of the cell.
         source: where the strength is from: `HELD_OUT` (the hold-out of the companion), or a key of `EXACT`.
+
+    >>> run = {"column": "cifar10:100", "method": "baseline", "seed": 0, "hold_out": 0.0}
+    >>> run["shift"] = {"best_on_test": {"gamma": 1.1, "error": 0.25}}
+    >>> shift_cell([run], "cifar10:100", "baseline", "best gamma on test")
+    Cell(errors=(25.0,))
     """
     shifts = []
     for run in full_runs(records, column, method):
@@ -83,7 +88,10 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
 
 
 def published_table() -> str:
-    """Return what others published, with who, when and where, and what others got who ran it again."""
+    """Return what others published, with who, when and where, and what others got who ran it again.
+
+    Errors in percent at ratio 100, from tables.toml: nothing here depends on our networks.
+    """
     data_sets = ("cifar10", "cifar100")
     rows = []
     for published in tables()["frontier"]["published"]:
@@ -153,7 +161,11 @@ VARIANTS: dict[str, tuple[str, str, int]] = {
 
 
 def past_frontier_table(runs: Sequence[PastFrontierRun]) -> str:
-    """Return a column for each network: its error alone, then that of each of `VARIANTS` after the shift."""
+    """Return a column for each network: its error alone, then that of each of `VARIANTS` after the shift.
+
+    Args:
+        runs: results/past_frontier.json; a column is named by data, method and weight decay.
+    """
     alone = [f"{100 * variant_of(run, 'as trained')['error']:.2f}" for run in runs]
     # Above everything the network without a rule; every other row is after the shift.
     rows: list[TableRow] = [("alone", alone)]
@@ -178,7 +190,12 @@ def shifted_error(run: PastFrontierRun, title: str) -> float:
 
 
 def variant_of(run: PastFrontierRun, title: str) -> Variant:
-    """Return what was measured of one of `VARIANTS`; every run has each of them once."""
+    """Return what was measured of one variant of a network.
+
+    Args:
+        run: which has each variant once.
+        title: a key of `VARIANTS`, which says what weights, statistics and views it has.
+    """
     (variant,) = [
         tried
         for tried in run["tried"]

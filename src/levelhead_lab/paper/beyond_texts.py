@@ -60,11 +60,19 @@ def strong_text(records: Sequence[Record]) -> str:
         "published error of an adjustment after training that we know of there is "
         f"{best_known['error']:.2f} ([{best_known['by']}]({best_known['link']}))."
     ]
-    return "\n".join([*lines, *_wvn_under_strong(records), *_cost_of_the_hold_out(records)])
+    lines += _wvn_under_strong(records)
+    lines += _cost_of_the_hold_out(records)
+    lines += _fewer_after_the_shift(records)
+    return "\n".join(lines)
 
 
 def _wvn_under_strong(records: Sequence[Record]) -> list[str]:
-    """Say in how many columns WVN is ahead of the plain network, both after RS, and by how much."""
+    """Say in how many columns WVN is ahead of the plain network, both after RS, and by how much.
+
+    Returns:
+        A line of the list, or nothing if no column has both. So with the other functions here that return a list:
+        `strong_text` and `frontier_text` put them together.
+    """
     # By how many points, of the columns that have both.
     ahead = []
     behind = []
@@ -110,10 +118,32 @@ def _cost_of_the_hold_out(records: Sequence[Record]) -> list[str]:
     ]
 
 
+def _fewer_after_the_shift(records: Sequence[Record]) -> list[str]:
+    """Say where fewer networks have an error after the shift than as trained: the oldest records have none."""
+    columns = []
+    for column in tables()["strong"]["columns"]:
+        trained = shifted = 0
+        for method in REPEATED:
+            trained += len(cell(records, column, method).errors)
+            shifted += len(shift_cell(records, column, method, HELD_OUT).errors)
+        if 0 < shifted < trained:
+            columns.append(f"{column_words(column)} ({shifted} of {trained})")
+    if not columns:
+        return []
+    return [
+        "- **Rows after the shift** have fewer networks than those above them on "
+        f"{in_a_row(columns)}: the oldest records are from before the shift was measured."
+    ]
+
+
 def frontier_text(records: Sequence[Record]) -> str:
     """Say what one number after plain training gives under the recipe `frontier`, beside losses for imbalance.
 
     All strengths are those of hold-outs. Ratio 100 of both data sets is what others publish, so that both are needed.
+
+    Returns:
+        A list in Markdown: the shift, RS beside it, losses for imbalance where they are trained, and which rules the
+        hold-outs chose.
     """
     columns = [f"frontier/{data}:100" for data in DATA]
     taken = []  # from which error to which, in words
@@ -254,8 +284,8 @@ def heads_text(heads: Heads) -> str:
     for errors in rows:
         behind += sum(errors[key] > errors["RS"] for key in fitted)
     return (
-        f"Fitted again on the same training features, heads have {'; '.join(parts)}. Of all fits in the "
-        f"table, RS with one number from a hold-out is ahead of {behind} of {len(fitted) * len(rows)}: on "
+        f"Fitted again on the same training features, heads have {'; '.join(parts)}. Of all such fits in "
+        f"the table, RS with one number from a hold-out is ahead of {behind} of {len(fitted) * len(rows)}: on "
         "features that the network has learned by heart there is little left to fit. The fits are minima of "
         "the class-balanced cross entropy (`python -m bench.paper.refit_heads`); cRT and LWS ([Kang et al., "
         "2020](https://arxiv.org/abs/1910.09217)) and MARC ([Wang et al., "
@@ -311,8 +341,10 @@ def unlabelled_text(heads: Heads) -> str:
 def _error(
     records: Sequence[Record], column: str, method: str, reading: str = LAST_EPOCH
 ) -> float | None:
+    """Return the mean error of a cell in percent; None without a run."""
     return cell(records, column, method, reading).mean_error
 
 
 def _shifted(records: Sequence[Record], column: str, method: str, source: str) -> float | None:
+    """Return the mean error of a cell after the shift, in percent; None without a run or without a strength."""
     return shift_cell(records, column, method, source).mean_error

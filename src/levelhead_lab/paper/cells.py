@@ -58,13 +58,20 @@ class Cell:
 
     @property
     def mean_error(self) -> float | None:
-        """The mean; None without a run."""
+        """The mean, in percent; None without a run.
+
+        For sums and differences of cells; a table shows `text`.
+        """
         if self.errors:
             return mean(self.errors)
         return None
 
     def against(self, published: float) -> str:
-        """Return the text with the published error behind it, in italics."""
+        """Return the text with the published error behind it, in italics.
+
+        Args:
+            published: in percent. Without a run of ours it stands alone, so that no cell is empty that the paper has.
+        """
         if self.errors:
             return f"{self.text}, *{published:.2f}*"
         return f"*{published:.2f}*"
@@ -72,6 +79,9 @@ class Cell:
 
 def load_records(results: str | Path) -> list[Record]:
     """Read every record in a folder, in the order of the file names.
+
+    Args:
+        results: the folder, such as results/records; one without a record gives an empty list.
 
     Raises:
         LevelheadError: if a file is no record or lacks a key of `RECORD_KEYS`, if two files are of one network (then a
@@ -131,6 +141,10 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
     """Return the gamma that the hold-out of a cell's companion chooses; None if it has no companion.
 
     All seeds of a cell share it, as there is one companion for all of them.
+
+    >>> held = {"column": "cifar10:100", "method": "wvn", "held_out": {"rescale": {"gamma": 0.31}}}
+    >>> companion_gamma([held], "cifar10:100", "wvn"), companion_gamma([held], "cifar10:50", "wvn")
+    (0.31, None)
     """
     if column.endswith(":1"):  # on a balanced set, RS is the identity
         return 0.0
@@ -141,7 +155,12 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
 
 
 def value_at(curve: Sequence[float], gamma: float, grid: np.ndarray = GRID) -> float:
-    """Return the value at the point of the grid that is nearest to gamma; a curve may end before its grid does.
+    """Return the value at the point of the grid that is nearest to gamma.
+
+    Args:
+        curve: a value for each point of the grid, from its start on; it may end before the grid does.
+        gamma: a strength; past the end of the curve, its last value is returned.
+        grid: the strengths of the curve, in ascending order.
 
     >>> value_at([0.3, 0.2, 0.25], 0.012)
     0.2
@@ -156,6 +175,8 @@ RELEASED_DEFAULT = "gamma 0.1, the released default"
 TEST_IMAGES = "gamma from the test images, without their labels"
 BEST_ON_TEST = "best gamma on test"
 PAPER_GAMMA = "gamma of the paper"  # stated for Table 2 alone
+# Those that rows of Table 1 show, for which the paper states none.
+TABLE1_GAMMAS = (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
 
 # (all records, one of them) -> gamma, or None where it is not known
 GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
@@ -231,6 +252,10 @@ def cell(records: Sequence[Record], column: str, method: str, reading: str = LAS
 
     Returns:
         A `Cell` with an error for each seed that has a record and, after RS, a gamma.
+
+    >>> run = {"column": "cifar10:100", "method": "baseline", "hold_out": 0.0, "error": 0.25}
+    >>> cell([{**run, "seed": 0}, {**run, "seed": 1, "error": 0.375}], "cifar10:100", "baseline")
+    Cell(errors=(25.0, 37.5))
     """
     errors = []
     for record in full_runs(records, column, method):
@@ -249,6 +274,10 @@ def top5_cell(
     """Return the top-5 errors of a cell as trained or, after RS, with gamma from a source.
 
     Records have them on Tiny ImageNet alone, and on the grid alone: no source has an exact one.
+
+    Args:
+        records, column, method: as of `cell`.
+        source: of gamma, a key of `GAMMAS`; None for the network as trained.
     """
     errors = []
     for record in full_runs(records, column, method):
@@ -258,6 +287,21 @@ def top5_cell(
         if record["top"] and gamma is not None:
             errors.append(100 * value_at(record["top"]["curve"], gamma))
     return Cell(tuple(errors))
+
+
+def top1_and_top5(
+    records: Sequence[Record], column: str, method: str, source: str | None = None
+) -> str:
+    """Return both errors of a cell, such as `66.02 / 42.10`; empty without a run.
+
+    Args:
+        records, column, method: as of `cell`.
+        source: as of `top5_cell`.
+    """
+    top1 = cell(records, column, method, source or LAST_EPOCH)
+    if not top1.errors:
+        return ""
+    return f"{top1.text} / {top5_cell(records, column, method, source).text}"
 
 
 def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
@@ -273,14 +317,22 @@ def companion(records: Sequence[Record], column: str, method: str) -> Record | N
 
 
 def choices_on_hold_out(record: Record) -> HoldOutChoices:
-    """Return what the hold-out of a companion chose, by rule: see `post_hoc.chosen_on_hold_out`."""
+    """Return what the hold-out of a companion chose, by rule: see `post_hoc.chosen_on_hold_out`.
+
+    Args:
+        record: one that `companion` returned; others have chosen nothing.
+    """
     choices = record["held_out"]
     assert choices is not None  # `companion` returns no other record
     return choices
 
 
 def errors_on_hold_out(record: Record) -> dict[str, BothErrors]:
-    """Return the test errors of a companion by each rule that every such record has, chosen on its hold-out."""
+    """Return the test errors of a companion by each rule that every such record has, chosen on its hold-out.
+
+    The strength or the offsets come from the hold-out, the errors from the test images. Offsets are left out: records
+    from before they were the default have none.
+    """
     choices = choices_on_hold_out(record)
     return {
         "rescale": choices["rescale"],
@@ -293,6 +345,10 @@ def errors_on_hold_out(record: Record) -> dict[str, BothErrors]:
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:
     """Return which part of the way to the oracle head an adjustment goes; None where there is no way to go.
 
+    Args:
+        before, after: errors without the adjustment and with it.
+        oracle: error of the oracle head, in the same unit as the others.
+
     >>> share_of_gap(before=30.0, after=22.0, oracle=20.0)
     0.8
     """
@@ -302,7 +358,15 @@ def share_of_gap(before: float, after: float, oracle: float) -> float | None:
 
 
 def _error_after_rs(records: Sequence[Record], record: Record, source: str) -> float | None:
-    """Return the exact error where the record has it, or else the one at the nearest point of its curve."""
+    """Return the error after RS, a share; None where the source has no gamma for this record.
+
+    It is the exact one where the record has it, or else the one at the nearest point of its curve.
+
+    Args:
+        records: all there are, among which the companion is looked for.
+        record: whose error is asked for.
+        source: of gamma, a key of `GAMMAS`.
+    """
     if source in EXACT:
         return record[EXACT[source]]["error"]
     gamma = GAMMAS[source](records, record)

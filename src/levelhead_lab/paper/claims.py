@@ -49,8 +49,14 @@ class Finding:
 def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome:
     """Return the outcome of a number that should be high; of one that should be low, pass all three negated.
 
+    Args:
+        number: what was measured.
+        reproduced, partly: from which number on the claim counts as reproduced, or as partly so.
+
     >>> outcome_for(0.5, reproduced=0.7, partly=0.3)
     'partly'
+    >>> outcome_for(-0.4, reproduced=-0.5, partly=-1.0)  # 0.4, where at most 0.5 was asked for
+    'reproduced'
     """
     return outcome_if(number >= reproduced, number >= partly)
 
@@ -177,7 +183,10 @@ def rank_finding(
 def _with_values(
     runs: Sequence[Record], values: Values
 ) -> list[tuple[Record, Sequence[float | None]]]:
-    """Return the runs that have values, each with its own."""
+    """Return the runs that have values, each with its own.
+
+    Not every record has every value: angles of training features, for one, only if the run kept these features.
+    """
     pairs = []
     for run in runs:
         value = values(run)

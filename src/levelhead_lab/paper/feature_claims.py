@@ -16,7 +16,10 @@ from .tables import column_title, table1_columns
 
 
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
-    """Judge the left panel of Figure 4; records of networks whose training features were not kept have no sigma."""
+    """Judge the left panel of Figure 4: the claim is that sigma of the training features rises with the counts.
+
+    Records of networks whose training features were not kept have no sigma, and do not count.
+    """
     says = "At training time, clusters of more frequent classes are wider."
     return rank_finding(records, says, lambda record: record["geometry"].get("sigma_train"), sign=1)
 
@@ -60,13 +63,19 @@ def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
-    """Judge the middle panel of Figure 4: the claim is that sigma falls with the counts."""
+    """Judge the middle panel of Figure 4: the claim is that sigma falls with the counts.
+
+    Every record has it, as the features of the test images are always kept.
+    """
     says = "At test time, features of less frequent classes form wider clusters."
     return rank_finding(records, says, lambda record: record["geometry"].get("sigma_test"), sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
-    """Judge the right panel of Figure 4: the claim is that the gap falls with the counts."""
+    """Judge the right panel of Figure 4: the claim is that the gap falls with the counts.
+
+    The gap is the angle between the centers of a class's training and test features.
+    """
     says = "The rarer a class, the farther apart the centers of its train and test features."
     return rank_finding(records, says, lambda record: record["geometry"].get("center_gap"), sign=-1)
 
@@ -98,6 +107,9 @@ def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
 
 
 def recall_follows_frequency(records: Sequence[Record]) -> Finding | None:
-    """Judge the diagonal of Figure 6 (a): the recall of each class."""
+    """Judge the diagonal of Figure 6 (a): the recall of each class.
+
+    As trained, that is: RS is there to undo just this.
+    """
     says = "The diagonal of the baseline's confusion matrix fades: recall grows with the number of samples."
     return rank_finding(records, says, lambda record: record.get("recall"), sign=1)

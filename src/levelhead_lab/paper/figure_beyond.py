@@ -99,7 +99,17 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
 def _draw_network(
     panel: Axes, x: float, records: Sequence[Record], column: str, method: str
 ) -> int:
-    """Draw the three errors of a cell at one place; return of how many networks, 0 if one of the errors is missing."""
+    """Draw the three errors of a cell at one place: a ring as trained, a dash after RS, a dot after the shift.
+
+    Args:
+        panel: where to draw.
+        x: the place, in units of the axis of groups.
+        records: all there are.
+        column, method: of the cell.
+
+    Returns:
+        Of how many networks the errors are means; 0, and nothing is drawn, if one of the three is missing.
+    """
     alone = cell(records, column, method).errors
     rs = cell(records, column, method, HELD_OUT).errors
     shift = shift_cell(records, column, method, HELD_OUT).errors
@@ -114,7 +124,12 @@ def _draw_network(
 
 
 def _draw_lowest_published(panel: Axes, data: str) -> None:
-    """Draw the lowest error that others published, with its name, across the first group: it is at ratio 100."""
+    """Draw the lowest error that others published, with its name, across the first group: it is at ratio 100.
+
+    Args:
+        panel: of one data set.
+        data: its name, the key of its errors in tables.toml; methods without an error on it do not count.
+    """
     published = []
     for row in tables()["frontier"]["published"]:
         error = row.get(data)
@@ -206,7 +221,13 @@ def _draw_rules_over_epochs(
 
 
 def _draw_gamma_over_epochs(figure: Figure, panel: Axes, epochs: Sequence[EpochErrors]) -> None:
-    """Draw the error after RS as a map, epochs to the right and gamma upward, with the best gamma as a white line."""
+    """Draw the error after RS as a map, epochs to the right and gamma upward, with the best gamma as a white line.
+
+    Args:
+        figure: to which the bar of colors belongs.
+        panel: where to draw.
+        epochs: of one network, each with its error at the gammas of `RESCALE_STRENGTHS`.
+    """
     number = [row["epoch"] for row in epochs]
     grid = 100 * np.array([row["rescale"]["curve"] for row in epochs]).T  # [gammas, epochs]
     low = RESCALE_STRENGTHS[0]

@@ -66,7 +66,14 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def _draw_matrix(panel: Axes, name: str, logits: np.ndarray, snapshot: Snapshot) -> None:
-    """Draw one confusion matrix: a row for each true class, in it the shares of what it is taken for, in percent."""
+    """Draw one confusion matrix: a row for each true class, in it the shares of what it is taken for, in percent.
+
+    Args:
+        panel: where to draw.
+        name: of the network, for the title; its error stands behind it.
+        logits: [N, K], of the test images, adjusted or not.
+        snapshot: with the labels of these images and the names of the classes.
+    """
     counted = confusion(logits, snapshot.labels["test"])
     share = 100 * counted / counted.sum(axis=1, keepdims=True)
     panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
@@ -217,7 +224,11 @@ def _tick_distance(reach: float) -> float:
 
 
 def _least(curves: Mapping[str, np.ndarray]) -> float:
-    """Return the lowest error of any of the curves of a panel."""
+    """Return the lowest error of any of the curves of a panel.
+
+    >>> _least({"baseline": np.array([30.0, 24.0]), "wvn": np.array([29.0, 25.0])})
+    24.0
+    """
     return min(float(curve.min()) for curve in curves.values())
 
 

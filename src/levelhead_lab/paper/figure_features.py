@@ -178,7 +178,15 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def _angles_of(runs: Sequence[Record], key: AngleKey) -> np.ndarray:
-    """Return one of the angles of each network and class, [N, K]; these runs have all of them."""
+    """Return one of the angles of each network and class, [N, K] in degrees.
+
+    Args:
+        runs: whose records have all of the angles; `draw_clusters` leaves others out.
+        key: which angle.
+
+    >>> _angles_of([{"geometry": {"sigma_test": [20.0, 35.0]}}], "sigma_test").shape
+    (1, 2)
+    """
     rows: list[PerClass] = []
     for run in runs:
         angles = run["geometry"].get(key)

@@ -76,7 +76,10 @@ def _draw_norms(panel: Axes, run: Record) -> dict[str, tuple[float, ColorType]]:
 
 
 def _draw_correlations(panel: Axes, runs: Sequence[Record]) -> None:
-    """Draw the rank correlation of norms with counts over epochs, a line for each network, the first one bold."""
+    """Draw the rank correlation of norms with counts over epochs, a line for each network, the first one bold.
+
+    The first is the network whose norms stand above. The axis is all that a rank correlation can be, -1 to 1.
+    """
     for run in runs:
         log = run["norms_over_epochs"]
         correlations = [count_correlation(run, row) for row in log["norms"]]
@@ -96,7 +99,12 @@ def _draw_correlations(panel: Axes, runs: Sequence[Record]) -> None:
 
 
 def _mark_decay(above: Axes, below: Axes, epoch: int) -> None:
-    """Draw a dashed line through both panels where the learning rate falls, with a word at its foot."""
+    """Draw a dashed line through both panels where the learning rate falls, with a word at its foot.
+
+    Args:
+        above, below: the two panels, which share the axis of epochs.
+        epoch: a milestone of the recipe.
+    """
     for panel in (above, below):
         panel.axvline(epoch, color=style.LIGHT, lw=0.8, ls=(0, (4, 3)), zorder=0)
     above.annotate(
@@ -154,7 +162,18 @@ def draw_relative_norms(sources: Sources) -> Drawn:
 
 
 def _draw_ratio(panel: Axes, values: np.ndarray, color: ColorType) -> float:
-    """Draw the relative norms [K] of one ratio as a line; return the height at which it ends."""
+    """Draw the relative norms of one ratio as a line.
+
+    Of many classes two lines are drawn: a faint one of all, and a bold one of the means of five neighbors.
+
+    Args:
+        panel: where to draw.
+        values: [K], the most frequent class first.
+        color: of the ratio.
+
+    Returns:
+        The height at which the line ends, where its name goes.
+    """
     at = np.arange(1, len(values) + 1)
     if len(values) > _FEW_CLASSES:  # a thin line, and a bold one of groups of five
         panel.plot(at, values, color=color, lw=0.5, alpha=0.35)
@@ -178,7 +197,10 @@ def _means_of_five(values: np.ndarray) -> np.ndarray:
 
 
 def draw_step_norms(sources: Sources) -> Drawn:
-    """Draw the supplement's first figure: a dot for each class, frequent ones first, and the mean of both groups."""
+    """Draw the supplement's first figure: a dot for each class, frequent ones first, and the mean of both groups.
+
+    A panel for each ratio of Table 2 with step imbalance; both are needed.
+    """
     # Asked for before anything is drawn: both columns must be there.
     runs_of = [sources.runs(column) for column in STEP_COLUMNS]
     figure, axes = style.panels(len(STEP_COLUMNS), height=3.0, sharey=True)

@@ -56,7 +56,12 @@ class Sources:
     tsne: TsneMap | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
-        """Return the records of a cell, ordered by seed; raise MissingSource if there are none."""
+        """Return the records of a cell, ordered by seed; raise MissingSource if there are none.
+
+        Args:
+            column: such as `cifar10:100`.
+            method: the networks are those trained on all training images, without a hold-out.
+        """
         runs = full_runs(self.records, column, method)
         if not runs:
             raise MissingSource(f"no record of {column}:{method}")
@@ -154,7 +159,7 @@ def set_legend(
 
 
 def shades(n: int) -> list[ColorType]:
-    """Return colors of an order, such as that of classes by count: from dark to light, without the lightest yellow."""
+    """Return n colors of an order, such as classes by count: from dark to light, without the lightest yellow."""
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 

@@ -38,6 +38,10 @@ def relative_norms(head: Head) -> np.ndarray:
 def norm_follows_count(head: Head, counts: Counts) -> float:
     """Return the rank correlation (Spearman) of weight norms with counts; NaN if either are all equal, as after WVN.
 
+    Args:
+        head: weight [K, d].
+        counts: training samples of each class, in any form that counts may have.
+
     >>> norm_follows_count(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), [90, 10])
     1.0
     """
@@ -68,6 +72,10 @@ def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
     """Return sigma: the angular standard deviation of each class's features around their center, in degrees, [K].
 
     Features are projected to the unit ball; the angle of each to its class's center is squared, averaged and rooted.
+    NaN for a class without samples.
+
+    Args:
+        features, labels, classes: [N, d], [N] and K, as of `centers`.
 
     >>> angular_sigma(np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 0], 1).round(6)
     array([45.])
@@ -84,7 +92,11 @@ def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
 
 
 def center_gap(train: tuple[Array, Array], test: tuple[Array, Array], classes: int) -> np.ndarray:
-    """Return the angle between each class's centers in train and test (features [N, d], labels [N]), in degrees, [K].
+    """Return the angle between each class's centers in train and test, in degrees, [K].
+
+    Args:
+        train, test: features [N, d] and labels [N] of either split; a class that one of them lacks has NaN.
+        classes: K.
 
     >>> center_gap((np.array([[1.0, 0.0]]), [0]), (np.array([[0.0, 1.0]]), [0]), 1)
     array([90.])
@@ -99,8 +111,15 @@ def boundary_angles(head: Head, i: int, j: int) -> tuple[float, float]:
     The boundary ``w_i . x = w_j . x`` leans toward the shorter vector; at equal length it lies in the middle. A head
     with a bias has another one, which does not go through the origin: the bias is left out here.
 
+    Args:
+        head: weight [K, d].
+        i, j: two classes.
+
     >>> boundary_angles(Head(np.array([[1.0, 0.0], [0.0, 1.0]])), 0, 1)
     (45.0, 45.0)
+    >>> to_long, to_short = boundary_angles(Head(np.array([[2.0, 0.0], [0.0, 1.0]])), 0, 1)
+    >>> round(to_long, 1), round(to_short, 1)
+    (63.4, 26.6)
     """
     weight = to_numpy(head.weight).astype(np.float64)
     a = weight[i]
@@ -189,8 +208,21 @@ def _lbfgs(
 
     By hand, although scipy has one: records hold its numbers, down to the steps it took.
 
+    Args:
+        loss: returns the loss and its slope [n] at a place [n].
+        at: [n], where to start.
+        steps: at most so many.
+        tolerance: it stops where no entry of the slope is larger, in absolute value.
+        memory: of how many steps the curvature is made.
+
     Returns:
         Where it ended, the loss and its slope there, and how many steps it took.
+
+    >>> def parabola(x: np.ndarray) -> tuple[float, np.ndarray]:
+    ...     return float((x - 3) @ (x - 3)), 2 * (x - 3)
+    >>> place, value, slope, taken = _lbfgs(parabola, np.zeros(2), steps=50, tolerance=1e-8)
+    >>> place
+    array([3., 3.])
     """
     value, gradient = loss(at)
     # Of the last steps: by how much the place and the slope changed, and 1 over the product of the two.

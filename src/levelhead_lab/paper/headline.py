@@ -11,10 +11,16 @@ from statistics import mean
 
 from .cells import HELD_OUT, Record, cell
 from .claims import Finding
-from .distances import distance_of, own_distances, source_distance, table2_distances
+from .distances import (
+    distance_of,
+    own_distances,
+    source_distance,
+    table2_distances,
+    table2_reading_distance,
+)
 from .measured_fields import Authors
 from .row_texts import NO_NETWORK, copied_rows
-from .tables import tables
+from .tables import readings_of_table2, tables
 from .words import count_of, in_a_row
 from .wvn_differs import authors_columns
 
@@ -52,7 +58,11 @@ def headline(
 
 
 def _wvn_line(records: Sequence[Record], authors: Authors | None) -> list[str]:
-    """Say how far WVN+RS is from the paper and from Baseline+RS, in our networks and in those of the authors' code."""
+    """Say how far WVN+RS is from the paper and from Baseline+RS, in our networks and in those of the authors' code.
+
+    Returns:
+        One line, or none if WVN has no record.
+    """
     wvn = distance_of(records, "WVN+RS", "wvn", "wvn+rs", HELD_OUT)
     if not wvn.points:
         return []
@@ -97,7 +107,7 @@ def _copied_line(records: Sequence[Record]) -> str:
     copied = {row["title"] for row in tables()["table2"]["rows"] if "copied" in row}
     for distance in table2_distances(records):
         title, _, recipe = distance.title.partition(", ")
-        if title in copied and recipe != "our recipe":
+        if title in copied and recipe == "recipe of Cao et al.":
             parts.append(f"Table 2's {title} in {distance.near()}")
     rows = copied_rows(records)
     lacking = [row.title for row in rows if not row.complete]
@@ -110,11 +120,30 @@ def _copied_line(records: Sequence[Record]) -> str:
     )
     if lacking:
         line += f" Not trained so in every column: {in_a_row(lacking)}."
-    return line
+    return line + _read_otherwise(records)
+
+
+def _read_otherwise(records: Sequence[Record]) -> str:
+    """Return a sentence on the copied rows of Table 2 by other readings of their recipe; empty if none is trained."""
+    titles = {row["method"]: row["title"] for row in tables()["table2"]["rows"]}
+    parts = []
+    for reading in readings_of_table2():
+        distance = table2_reading_distance(records, reading)
+        if distance.points:
+            parts.append(f"{titles[reading.row]} in {distance.near()} ({reading.title})")
+    if not parts:
+        return ""
+    return (
+        " The code of Table 2's recipe is not released; read otherwise, as the first column suggests, "
+        f"within a point: {in_a_row(parts)}."
+    )
 
 
 def _unlike_line(records: Sequence[Record]) -> str:
-    """Say what the paper leaves open, so that a difference from our rows need not be anybody's mistake."""
+    """Say what the paper leaves open, so that a difference from our rows need not be anybody's mistake.
+
+    Of the rows for which two readings are trained, it counts the columns within a point by either.
+    """
     rows = {distance.title: distance for distance in own_distances(records)}
     within = ""
     for reading, titles in (
@@ -133,13 +162,18 @@ def _unlike_line(records: Sequence[Record]) -> str:
             within += f" Within a point, {reading}: {in_a_row(parts)}."
     return (
         "**Not like with like**: the paper has one run a cell, and states neither gamma (on CIFAR) nor "
-        f"epoch, nor what an epoch of its sampling rows holds.{within} On Tiny ImageNet our own recipe, "
-        "stem and order of classes stand beside those of the source."
+        f"epoch, nor what an epoch of its sampling rows holds.{within} On Tiny ImageNet our own recipe "
+        "and order of classes stand beside those of the source."
     )
 
 
 def _claims_line(findings: Mapping[tuple[str, str], Finding | None]) -> str:
-    """Count the verdicts on the claims that have their records; the table below lists them."""
+    """Count the verdicts on the claims that have their records; the table below lists them.
+
+    >>> clear = Finding("Norms follow counts.", 0.9, "rank correlation 0.90", "reproduced", "0.7; partly: 0.3")
+    >>> _claims_line({("Figure 2", "norm_follows_frequency"): clear, ("Figure 3", "boundary_leans"): None})
+    '**Of 1 claims of the text** 1 are reproduced, 0 in part, 0 not: see [below](#the-papers-claims).'
+    """
     outcomes = Counter(finding.outcome for finding in findings.values() if finding)
     judged = sum(outcomes.values())
     return (

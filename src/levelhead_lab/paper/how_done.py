@@ -49,7 +49,14 @@ def setup_table() -> str:
 
 
 def _settings(specs: Sequence[Spec]) -> dict[str, str]:
-    """Return the settings that the trainings of a data set share, and all numbers of epochs."""
+    """Return the settings that the trainings of a data set share, and all numbers of epochs.
+
+    Args:
+        specs: of all trainings of one data set by our recipes.
+
+    Returns:
+        By title, in the order of the rows of the table, each setting as text.
+    """
     # They differ in method, ratio, seed and, on Tiny ImageNet, in epochs: any of them stands for the rest.
     spec = specs[0]
     recipe = spec.resolve_recipe()
@@ -89,7 +96,11 @@ def _setting_text(recipe: Recipe, key: str) -> str:
 
 
 def cost_table(records: Sequence[Record]) -> str:
-    """Return what the networks cost in epochs and hours, on what they were trained, and which are missing."""
+    """Return what the networks cost in epochs and hours, on what they were trained, and which are missing.
+
+    Hours are those of a device, with many networks at a time on it: by itself a network would take longer than its
+    share.
+    """
     if not records:
         return "No network has a record yet."
     rows = []
@@ -165,7 +176,12 @@ def _data(column: str) -> str:
 
 
 def _spent(records: Sequence[Record]) -> list[str]:
-    """Return a row of the table of costs: networks, epochs, hours, and records without a hash of their data."""
+    """Return a row of the table of costs: networks, epochs, hours, and records without a hash of their data.
+
+    >>> run = {"identity": {"recipe": {"epochs": 200}}, "seconds": 1800.0, "data_sha256": None}
+    >>> _spent([run, run])
+    ['2', '400', '1.00', '2']
+    """
     epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
     hours = sum(record["seconds"] for record in records) / 3600
     unhashed = sum(not record.get("data_sha256") for record in records)

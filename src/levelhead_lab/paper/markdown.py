@@ -35,7 +35,10 @@ def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]
 
 
 def places_in(page: Path) -> list[str]:
-    """Return the names of the places of a page that are to be filled, in their order."""
+    """Return the names of the places of a page that are to be filled, in their order.
+
+    A place is known by its first comment, on a line of its own. That of its end has spaces, which no name has.
+    """
     return re.findall(r"^<!-- ([\w-]+) -->$", page.read_text(encoding="utf-8"), re.M)
 
 

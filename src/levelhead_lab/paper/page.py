@@ -55,9 +55,14 @@ class Measured:
 
     @staticmethod
     def read(results: Path) -> "Measured":
-        """Read every file that is there, from the folder results/."""
+        """Read every file that is there.
+
+        Args:
+            results: the folder results/, not that of the records in it.
+        """
 
         def content(name: str) -> object:
+            """Return what `NAME.json` holds; None if there is no such file."""
             return how_done.read_json(results / f"{name}.json")
 
         # What a file holds is known from the program that wrote it, and is not checked.
@@ -123,6 +128,13 @@ def fill_pages(pages: Sequence[Path], texts: Mapping[str, str]) -> None:
     """Write every text into its place; a place without a text, or a text without a place, is an error.
 
     Both are looked for before anything is written. Whether a text has a place can only be told with all pages at hand.
+
+    Args:
+        pages: their files; some of `PAGES` or all.
+        texts: in Markdown, by the name of the place.
+
+    Raises:
+        LevelheadError: if a place has no text, a text no place, or a page lacks the end of a place.
     """
     places_of = {page: markdown.places_in(page) for page in pages}
     # First what is wanted and not there, then what is there and not wanted.
@@ -162,7 +174,15 @@ def write_figures(
     *,
     say: Callable[[str], None],
 ) -> Figures:
-    """Draw the paper's figures, and two that it lacks; a figure whose sources are missing is named instead."""
+    """Draw the paper's figures, and two that it lacks; a figure whose sources are missing is named instead.
+
+    Args:
+        sources: records and networks.
+        measured: the single files, of which the figures take epochs.json.
+        pictures: the folder to draw into.
+        docs: the folder of the pages, which point to the pictures from there.
+        say: is told which figures cannot be drawn, and why.
+    """
     # Those of the paper share one place, in its order; each of ours has its own.
     files, text = figures.write(sources, pictures, docs=docs, say=say)
     texts = {"figures": text}
@@ -209,6 +229,8 @@ def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]
         "table2-text": row_texts.table2_text(records),
         "table2-readings": table2_readings.table2_readings_table(records),
         "table2-readings-text": table2_readings.table2_readings_text(records),
+        "table2-ldam": table2_readings.table2_ldam_table(records),
+        "table2-ldam-text": table2_readings.table2_ldam_text(records),
         "table3": paper_tables.table3(records),
         "readings": row_texts.readings_table(records),
         "readings-text": row_texts.readings_text(records),
@@ -225,7 +247,11 @@ def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]
 
 
 def _beyond_places(records: Sequence[Record]) -> dict[str, str]:
-    """Return the texts on what the paper lacks that are written from records."""
+    """Return the texts on what the paper lacks that are written from records.
+
+    Returns:
+        By the name of the place; `NO_NETWORK` where the table would be empty.
+    """
     sets = [
         table1_columns("cifar10", imbalanced=True),
         table1_columns("cifar100", imbalanced=True),
@@ -248,12 +274,6 @@ def _beyond_places(records: Sequence[Record]) -> dict[str, str]:
 
 def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str, str]:
     """Return what is written from single files of results/; `NOT_MEASURED` where a file is missing."""
-    authors = measured.authors
-    precision = measured.precision
-    epochs = measured.epochs
-    heads = measured.heads
-    past = measured.past_frontier
-    rounding = measured.rounding
     # Every place has a text from the start, so that a missing file leaves no place open.
     texts: dict[str, str] = dict.fromkeys(
         (
@@ -262,26 +282,26 @@ def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str,
         ),
         NOT_MEASURED,
     )  # fmt: skip
-    if authors is not None:
-        texts["authors"] = wvn_differs.authors_table(authors, records)
-    if precision is not None:
-        texts["precision"] = wvn_differs.precision_table(precision)
-    if epochs is not None:
-        texts["epochs"] = wvn_differs.epochs_table(epochs)
+    if measured.authors is not None:
+        texts["authors"] = wvn_differs.authors_table(measured.authors, records)
+    if measured.precision is not None:
+        texts["precision"] = wvn_differs.precision_table(measured.precision)
+    if measured.epochs is not None:
+        texts["epochs"] = wvn_differs.epochs_table(measured.epochs)
     # Two texts compare files with each other, and need both.
-    if precision is not None and epochs is not None:
-        texts["pooled"] = wvn_differs.pooled_text(records, precision, epochs)
-    if epochs is not None and authors is not None:
-        texts["epochs-text"] = wvn_differs.epochs_text(epochs, authors)
-    if heads is not None:
-        texts["heads"] = beyond_tables.heads_table(heads)
-        texts["heads-text"] = beyond_texts.heads_text(heads)
-        texts["unlabelled"] = beyond_texts.unlabelled_text(heads)
-    if past is not None:
-        texts["past-frontier"] = beyond_tables.past_frontier_table(past)
-        texts["past-frontier-text"] = beyond_texts.past_frontier_text(past)
-    if rounding is not None:
-        texts["rounding"] = how_done.rounding_text(rounding)
+    if measured.precision is not None and measured.epochs is not None:
+        texts["pooled"] = wvn_differs.pooled_text(records, measured.precision, measured.epochs)
+    if measured.epochs is not None and measured.authors is not None:
+        texts["epochs-text"] = wvn_differs.epochs_text(measured.epochs, measured.authors)
+    if measured.heads is not None:
+        texts["heads"] = beyond_tables.heads_table(measured.heads)
+        texts["heads-text"] = beyond_texts.heads_text(measured.heads)
+        texts["unlabelled"] = beyond_texts.unlabelled_text(measured.heads)
+    if measured.past_frontier is not None:
+        texts["past-frontier"] = beyond_tables.past_frontier_table(measured.past_frontier)
+        texts["past-frontier-text"] = beyond_texts.past_frontier_text(measured.past_frontier)
+    if measured.rounding is not None:
+        texts["rounding"] = how_done.rounding_text(measured.rounding)
     return texts
 
 

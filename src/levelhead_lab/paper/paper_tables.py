@@ -20,8 +20,7 @@ from .cells import (
     ORACLE,
     PAPER_GAMMA,
     READINGS,
-    RELEASED_DEFAULT,
-    RELEASED_SCRIPT,
+    TABLE1_GAMMAS,
     TEST_IMAGES,
     Cell,
     Record,
@@ -30,7 +29,7 @@ from .cells import (
     errors_on_hold_out,
     load_records,
     share_of_gap,
-    top5_cell,
+    top1_and_top5,
 )
 from .markdown import TableRow, markdown_table
 from .table_fields import TopFiveRow, TopOneRow
@@ -40,14 +39,14 @@ from .tables import (
     profile_title,
     published_errors,
     reading_below,
+    readings_of_table2,
     source_cells,
     table1_columns,
     tables,
     without_recipe,
 )
 
-# The sources of gamma that each table shows; the first is compared with the published number.
-TABLE1_GAMMAS = (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
+# The sources of gamma that Table 2 shows beside that of the paper.
 TABLE2_GAMMAS = (HELD_OUT, TEST_IMAGES, BEST_ON_TEST)
 BY_SOURCE = "recipe of Cao et al."  # by which most rows of Table 2 were trained
 # What the table of adjustments calls the choices of a hold-out, by their names in a record.
@@ -60,7 +59,14 @@ RULE_TITLES = {
 
 
 def tables_of_folder(folder: Path) -> dict[str, str]:
-    """Return the paper's tables by title, our numbers from a folder of records next to the published ones."""
+    """Return the paper's tables by title, our numbers from a folder of records next to the published ones.
+
+    Args:
+        folder: of a user's own records, or results/records.
+
+    Returns:
+        A table in Markdown for each title.
+    """
     records = load_records(folder)
     return {
         "Table 1, CIFAR-10: error in %": table1(records, "cifar10"),
@@ -90,7 +96,13 @@ def table1(records: Sequence[Record], data: str) -> str:
 
 
 def _rs_rows(records: Sequence[Record], row: TopOneRow, columns: Sequence[str]) -> list[TableRow]:
-    """Return a row of Table 1 after RS: one for each source of gamma, as the paper does not state its own."""
+    """Return a row of Table 1 after RS: one for each source of gamma, as the paper does not state its own.
+
+    Args:
+        records: all there are.
+        row: of the paper, whose method ends in `+rs`.
+        columns: of one data set.
+    """
     published = published_errors(row["method"])
     method = row["method"].removesuffix("+rs")
     rows = []
@@ -110,7 +122,16 @@ def _rs_rows(records: Sequence[Record], row: TopOneRow, columns: Sequence[str]) 
 def _trained_rows(
     records: Sequence[Record], row: TopOneRow, columns: Sequence[str]
 ) -> list[TableRow]:
-    """Return a row of Table 1 as trained, then another reading of it, then by the recipe of its source."""
+    """Return a row of Table 1 as trained, then another reading of it, then by the recipe of its source.
+
+    Args:
+        records: all there are.
+        row: of the paper, whose method has no `+rs`.
+        columns: of one data set.
+
+    Returns:
+        One to three rows: most have neither another reading nor a source.
+    """
     method = row["method"]
     published = published_errors(method)
     trained = row.get("is", method)  # the method that the paper prints under this title
@@ -184,7 +205,14 @@ def table2(records: Sequence[Record]) -> str:
 
 
 def _table2_rows(records: Sequence[Record], row: TopFiveRow) -> list[TableRow]:
-    """Return a row of Table 2 by our recipe and by that of its source; after RS, also with other gammas."""
+    """Return a row of Table 2 by our recipe and by that of its source, as described and as it is read in another way.
+
+    A row after RS has more, with other gammas.
+
+    Args:
+        records: all there are.
+        row: of the paper; its published errors are pairs, top-1 and top-5.
+    """
     table = tables()["table2"]
     method = row["method"].removesuffix("+rs")
     title = row["title"]
@@ -214,6 +242,18 @@ def _table2_rows(records: Sequence[Record], row: TopFiveRow) -> list[TableRow]:
             theirs.append("")
     rows.append((f"{title}, {BY_SOURCE}", theirs))
 
+    # What that recipe could also have been, where it is trained so.
+    for reading in readings_of_table2():
+        if reading.row == row["method"]:
+            otherwise = []
+            for place, number in zip(reading.places, published, strict=True):
+                errors = top1_and_top5(records, *place)
+                if errors:
+                    otherwise.append(f"{errors}, {number}")
+                else:
+                    otherwise.append("")
+            rows.append((f"{title}, {BY_SOURCE}, {reading.title}", otherwise))
+
     if source is not None:
         for chosen in TABLE2_GAMMAS:
             cells = _top1_and_top5(records, table["columns"], method, chosen)
@@ -224,16 +264,13 @@ def _table2_rows(records: Sequence[Record], row: TopFiveRow) -> list[TableRow]:
 def _top1_and_top5(
     records: Sequence[Record], columns: Sequence[str], method: str, source: str | None = None
 ) -> list[str]:
-    """Return both errors of each column, as trained or, after RS, with gamma from a source; empty without a run."""
-    texts = []
-    for column in columns:
-        top1 = cell(records, column, method, source or LAST_EPOCH)
-        top5 = top5_cell(records, column, method, source)
-        text = ""
-        if top1.errors:
-            text = f"{top1.text} / {top5.text}"
-        texts.append(text)
-    return texts
+    """Return both errors of each column, such as `66.02 / 42.10`; empty without a run.
+
+    Args:
+        records, columns, method: whose networks are meant.
+        source: of gamma, a key of `cells.GAMMAS`; None for the networks as trained.
+    """
+    return [top1_and_top5(records, column, method, source) for column in columns]
 
 
 def table3(records: Sequence[Record]) -> str:
@@ -251,12 +288,15 @@ def table3(records: Sequence[Record]) -> str:
     published = {row["method"]: row["published"] for row in table["rows"]}
 
     def ours(reading: str) -> list[Cell]:
+        """Return the cells of all columns, by one reading."""
         return [cell(records, column, method, reading) for column, method in places]
 
     def alone(reading: str) -> list[str]:
+        """Return the texts of a row that the paper does not have."""
         return [network.text for network in ours(reading)]
 
     def beside(reading: str, row: str) -> list[str]:
+        """Return the texts of a row with the published numbers of the paper's row."""
         pairs = zip(ours(reading), published[row], strict=True)
         return [network.against(number) for network, number in pairs]
 
@@ -316,7 +356,14 @@ def post_hoc_table(
 
 
 def _post_hoc_cells(runs: Sequence[Record]) -> list[str]:
-    """Return the mean test error of some companions, in percent: alone, by each rule, and by two other heads."""
+    """Return the mean test error of some companions, in percent: alone, by each rule, and by two other heads.
+
+    Args:
+        runs: companions, one for each column.
+
+    Returns:
+        A text for each column of `post_hoc_table`; empty where no record has the error.
+    """
     # A list of errors for each cell of the row, one error for each column.
     errors: list[list[float | None]] = [[run["error"] for run in runs]]
     for rule in RULE_TITLES:

@@ -61,7 +61,10 @@ def chosen_on_hold_out(snapshot: Snapshot) -> HoldOutChoices:
 
 
 def _chosen_strength(snapshot: Snapshot, rule: str) -> ChosenStrength:
-    """Return the strength that the hold-out chooses for a rule, with the errors there and at the best on test."""
+    """Return the strength that the hold-out chooses for a rule, with the errors there and at the best on test.
+
+    `tune` chooses by the balanced error, its default. `best` is by the error, as everything on test in a record.
+    """
     tuned = tune(*held_out(snapshot), rule=rule_on(snapshot, rule))
     on_test = path_on_test(snapshot, rule)
     return {
@@ -91,6 +94,10 @@ def rule_on(snapshot: Snapshot, name: str) -> OneStrength:
 
     Tau goes by the norms; the other rules take no notice of them. The range is held still, so that all records are
     comparable, whatever range the rule has by itself today.
+
+    Args:
+        snapshot: whose head the rule is for.
+        name: of the rule, a key of `RANGES`.
     """
     rule = find_path_rule(name).with_norms(to_numpy(snapshot.head.norms))
     return replace(rule, range=RANGES[name])  # type: ignore[type-var, return-value]
@@ -101,6 +108,10 @@ def path_on_test(snapshot: Snapshot, rule: str = Rescale.name) -> GammaPath:
 
     The path has every strength at which a prediction changes, so that its best point is the best of all strengths and
     not of a grid; `path.at` reads the errors at any other.
+
+    Args:
+        snapshot: with the features of the split `test`.
+        rule: the name of a rule of one strength, a key of `RANGES`.
     """
     return gamma_path(
         snapshot.logits("test"),
@@ -115,6 +126,10 @@ def errors_at(path: GammaPath, strength: float) -> ErrorsAtGamma:
 
     The errors are those at the strength before it is rounded: near a step of the path, they need not be those at the
     rounded one.
+
+    Args:
+        path: over the strength of one rule, from `path_on_test`.
+        strength: any in the range of the path.
     """
     point = path.at(float(strength))
     return {
@@ -177,6 +192,7 @@ def _rescale_then_shift(snapshot: Snapshot) -> ChosenPair:
     """
 
     def shift_path(gamma: float, split: str) -> GammaPath:
+        """Return the path over tau of a split whose logits RS has scaled by this gamma."""
         by_gamma = Rescale(gamma).on_head(snapshot.head, snapshot.counts)
         return gamma_path(
             by_gamma.scores(to_numpy(snapshot.logits(split))),

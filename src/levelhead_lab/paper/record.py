@@ -101,7 +101,12 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 
 def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
-    """Return those of both networks that are in a folder, by method: those of results/networks are whole."""
+    """Return those of both networks that are in a folder, by method: those of results/networks are whole.
+
+    Args:
+        folder: with `cifar10-100-baseline.safetensors` and `cifar10-100-wvn.safetensors`; one that is missing is left
+            out, as in an installed package, which has no results/.
+    """
     snapshots = {}
     for method in ("baseline", "wvn"):
         path = Path(folder) / f"cifar10-100-{method}.safetensors"
@@ -111,7 +116,10 @@ def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
 
 
 def _geometry(snapshot: Snapshot) -> Geometry:
-    """Return the spread of each class's features in each split and, with the training set, the angle of its centers."""
+    """Return the spread of each class's features in each split and, with the training set, the angle of its centers.
+
+    All in degrees, a number for each class: see `geometry.angular_sigma` and `geometry.center_gap`.
+    """
     classes = snapshot.head.classes
     test = (snapshot.features["test"], snapshot.labels["test"])
     sigma_test = _per_class(geometry.angular_sigma(*test, classes), 2)
@@ -129,6 +137,12 @@ def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> 
     """Return the top-k error up to gamma = 1: the first 101 points of the grid.
 
     The exact path knows the first place of each image and no others, so that each point is computed by itself.
+
+    Args:
+        logits: [N, K], of the test images.
+        labels: [N].
+        snapshot: whose head and counts decide the scales of RS.
+        k: an image counts as right if its class is among the k largest logits.
     """
     curve = []
     for gamma in GRID[:101]:

@@ -128,7 +128,14 @@ def _report_text(
     left: Sequence[Training],
     rows: Sequence[AskedRow],
 ) -> str:
-    """Return what is missing, training by training, how much is there, and the rows of the table."""
+    """Return what is missing, training by training, how much is there, and the rows of the table.
+
+    Args:
+        table: its name.
+        wanted: all trainings that were asked for.
+        left: those of them without a record.
+        rows: of the table that have records; none on a dry run.
+    """
     lines = []
     for training in left:
         lines.append(f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min")
@@ -172,6 +179,7 @@ def _train(
         until = 60 * options.minutes
 
     def summary() -> str:  # for who stops it by Ctrl-C
+        """Say how far the table is, for who stops it by Ctrl-C."""
         recorded = len(wanted) - len(missing(wanted, options.results))
         return f"{recorded} of {len(wanted)} networks have a record"
 
@@ -223,7 +231,10 @@ def _check_precision(wanted: Sequence[Training], results: Path) -> None:
 
 
 def expected_seconds(wanted: Sequence[Training]) -> float:
-    """Return how long these trainings take on one H200, with as many at a time as it has room for."""
+    """Return how long these trainings take on one H200, with as many at a time as it has room for.
+
+    Time is proportional to the images that go through a network in training: `Training.images`, epochs included.
+    """
     seconds = 0.0
     for training in wanted:
         seconds += training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()]

@@ -13,10 +13,8 @@ from ..methods import METHODS
 from .cells import (
     BEST_EPOCH,
     BEST_ON_TEST,
-    HELD_OUT,
     LAST_EPOCH,
-    RELEASED_DEFAULT,
-    RELEASED_SCRIPT,
+    TABLE1_GAMMAS,
     TEST_IMAGES,
     Record,
     cell,
@@ -58,7 +56,11 @@ class CopiedRow(NamedTuple):
 
 
 def copied_rows(records: Sequence[Record]) -> list[CopiedRow]:
-    """Return every copied row, those of Table 1 first."""
+    """Return every copied row, those of Table 1 first.
+
+    The networks of a copied row are in the columns of `sources` or `table2-sources`, by the recipe of the paper that it
+    was copied from: those by our own recipe do not count.
+    """
     rows = []
     for row in tables()["table1"]["rows"]:
         if "copied" in row:
@@ -78,7 +80,14 @@ def copied_rows(records: Sequence[Record]) -> list[CopiedRow]:
 def _copied_row(
     records: Sequence[Record], table: str, row: PaperRow, places: Sequence[Place]
 ) -> CopiedRow:
-    """Return how many of the places of a copied row have networks."""
+    """Return a copied row with the number of its places that have networks.
+
+    Args:
+        records: all there are.
+        table: its title.
+        row: of the paper.
+        places: column and method of the networks, for each column of the row.
+    """
     trained = [place for place in places if full_runs(records, *place)]
     title = f"{table}, {row['title']}"
     return CopiedRow(title, row.get("copied", ""), len(trained), len(places))
@@ -104,7 +113,7 @@ def sources_text(records: Sequence[Record]) -> str:
     lacking = [row.title for row in rows if not row.complete]
     text = (
         f"Of the {len(rows)} copied rows, {len(rows) - len(lacking)} are trained again by recipe and settings of "
-        "their source in every column, one network a cell"
+        "their source in every imbalanced column"
     )
     if lacking:
         text += f"; not yet, or not in every column: {in_a_row(lacking)}"
@@ -144,20 +153,25 @@ def spread_text(records: Sequence[Record]) -> str:
     The paper has one network a cell, and no spread: what two of our seeds differ by is what its numbers could be off.
     """
     alone = _largest_spread(records, (LAST_EPOCH,))
-    after_rs = (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
-    after = _largest_spread(records, after_rs)
+    after = _largest_spread(records, TABLE1_GAMMAS)
     # No cell with two seeds.
     if not alone:
         return NO_NETWORK
     return (
         f"The standard deviation over seeds in Table 1 is up to {alone:.1f} points for Baseline "
-        f"and WVN alone, and up to {after:.1f} after RS. All other rows of the paper are one network a cell: a "
-        "cell that is a point away decides nothing, a row that is away in one direction does."
+        f"and WVN alone, and up to {after:.1f} after RS. All other rows of the paper's Table 1 are "
+        "one network a cell: a cell that is a point away decides nothing, a row that is away in one "
+        "direction does."
     )
 
 
 def _largest_spread(records: Sequence[Record], readings_of_cells: Sequence[str]) -> float:
-    """Return the largest standard deviation over the seeds of a cell of Table 1, in points; 0 without two seeds."""
+    """Return the largest standard deviation over the seeds of a cell of Table 1, in points; 0 without two seeds.
+
+    Args:
+        records: all there are.
+        readings_of_cells: over which the largest is taken, as in `cells.cell`.
+    """
     spreads = []
     for column in table1_columns(imbalanced=True):
         for method in REPEATED:
@@ -221,9 +235,14 @@ def table2_text(records: Sequence[Record]) -> str:
 
 
 def _by_the_recipe_of_cao(distances: Mapping[str, Distance]) -> str:
-    """Say how far the plain network is from Table 2 by the recipe of its source and by ours, and RS on it."""
+    """Say how far the plain network is from Table 2 by the recipe of its source and by ours, and RS on it.
+
+    Args:
+        distances: of Table 2 by title, that of the plain network by the recipe of Cao et al. among them.
+    """
 
     def points(title: str) -> str:
+        """Return the distances of a row in all of its columns, as a list in a sentence."""
         return signed(list(distances[title].points.values()))
 
     text = (
@@ -273,7 +292,16 @@ def _wvn_beside_plain(records: Sequence[Record]) -> list[str]:
 def _wvn_minus_plain(
     records: Sequence[Record], columns: Sequence[str], reading: str
 ) -> list[float]:
-    """Return the mean error of WVN minus that of the plain network, in the columns that have both."""
+    """Return the mean error of WVN minus that of the plain network, in the columns that have both.
+
+    Args:
+        records: all there are.
+        columns: of any table.
+        reading: of both cells, as in `cells.cell`.
+
+    Returns:
+        Points, below 0 where WVN is ahead.
+    """
     points = []
     for column in columns:
         wvn = cell(records, column, "wvn", reading).errors
@@ -312,7 +340,10 @@ def _misled_by_test_images(records: Sequence[Record]) -> list[str]:
 
 
 def readings_table(records: Sequence[Record]) -> str:
-    """Return every reading of the rows that the paper leaves open: the last epoch, in parentheses the best on test."""
+    """Return every reading of the rows that the paper leaves open: the last epoch, in parentheses the best on test.
+
+    Below the readings of a row stand its published errors, in italics: which of them comes nearest can be seen at once.
+    """
     columns = tables()["readings"]["columns"]
     rows = []
     for row in tables()["readings"]["rows"]:

@@ -15,7 +15,7 @@ from ..methods import METHODS
 from .cells import HELD_OUT, LAST_EPOCH, ORACLE, PAPER_GAMMA, Record, cell, full_runs
 from .claims import Finding, outcome_for, outcome_if
 from .table_fields import Place
-from .tables import source_cells, table1_columns, tables
+from .tables import readings_of_table2, source_cells, table1_columns, tables, without_recipe
 
 LOSSES = ("re-weighting", "focal", "class-balanced", "ldam", "ldam-drw")
 
@@ -83,7 +83,11 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
 
 
 def _margins_over_losses(records: Sequence[Record]) -> dict[str, float]:
-    """Return by how many points each row is behind Baseline+RS, by its title: the mean over columns that have both."""
+    """Return by how many points each row is behind Baseline+RS, by its title: the mean over columns that have both.
+
+    Rows by our recipe are there in all imbalanced columns of Table 1, those by the recipe of a source in the columns
+    that the source has. A row without a network is left out.
+    """
     columns = table1_columns(imbalanced=True)
     # By title: where the networks of a row are, by the column of Table 1.
     places_of: dict[str, dict[str, Place]] = {}
@@ -159,22 +163,43 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
 def _compare_wvn_with_rows(
     records: Sequence[Record], table: str, columns: Sequence[str], source: str
 ) -> _Comparison:
-    """Compare WVN+RS with all other rows, in the columns that have it and Baseline+RS, gamma from one source."""
+    """Compare WVN+RS with all other rows, in the columns that have it and Baseline+RS.
+
+    Args:
+        records: all there are.
+        table: its title, for the text.
+        columns: of the table.
+        source: of gamma, for both methods: a key of `cells.GAMMAS`.
+    """
     comparison = _Comparison(table, [], [])
     for column in columns:
         ours = cell(records, column, "wvn", source).errors
         plain = cell(records, column, "baseline", source).errors
         if not ours or not plain:
             continue
-        # Baseline+RS, and every row as trained but those of WVN itself.
-        others = [mean(plain)]
-        for method in METHODS:
-            errors = cell(records, column, method).errors
-            if errors and not method.startswith("wvn"):
-                others.append(mean(errors))
+        # The baseline with RS and without, and every other row as trained.
+        alone = mean(cell(records, column, "baseline").errors)
+        others = [mean(plain), alone, *_other_rows(records, column)]
         comparison.points.append(mean(plain) - mean(ours))
         comparison.leads.append(mean(ours) < min(others))
     return comparison
+
+
+def _other_rows(records: Sequence[Record], column: str) -> list[float]:
+    """Return the mean error of every row of a column as trained, but of the baseline and of WVN.
+
+    Rows of Table 2 count by each reading of their recipe that is trained everywhere: their best one is the rival.
+    """
+    places = []
+    for method in METHODS:
+        if method != "baseline" and not method.startswith("wvn"):
+            places.append((column, method))
+    for reading in readings_of_table2():
+        for place in reading.places:
+            if without_recipe(place[0]) == without_recipe(column):
+                places.append(place)
+    errors = [cell(records, *place).errors for place in places]
+    return [mean(of_seeds) for of_seeds in errors if of_seeds]
 
 
 def rs_is_remarkable_on_tiny_imagenet(records: Sequence[Record]) -> Finding | None:
@@ -192,12 +217,7 @@ def rs_is_remarkable_on_tiny_imagenet(records: Sequence[Record]) -> Finding | No
         if not plain or not scaled:
             continue
         gains.append(mean(plain) - mean(scaled))
-        # Every row of the column but those of WVN, which the claim is not about.
-        others = []
-        for method in METHODS:
-            errors = cell(records, column, method).errors
-            if errors and method != "baseline" and not method.startswith("wvn"):
-                others.append(mean(errors))
+        others = _other_rows(records, column)
         if others:
             compared += 1
             leads += mean(scaled) < min(others)
@@ -280,7 +300,10 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
 
 
 def _left_to_the_oracle(records: Sequence[Record], column: str, method: str) -> float | None:
-    """Return the points between RS, gamma from a hold-out, and the oracle head; None where one of them is missing."""
+    """Return the points between RS, gamma from a hold-out, and the oracle head; None where one of them is missing.
+
+    Both are of the same networks, so that the difference says nothing of how good their features are.
+    """
     after = cell(records, column, method, HELD_OUT).errors
     oracle = cell(records, column, method, ORACLE).errors
     if after and oracle:
@@ -291,7 +314,16 @@ def _left_to_the_oracle(records: Sequence[Record], column: str, method: str) -> 
 def _differences(
     records: Sequence[Record], columns: Sequence[str], method: str, other: str
 ) -> list[float]:
-    """Return the error of one method minus that of another, in the columns that have both."""
+    """Return the error of one method minus that of another, in the columns that have both.
+
+    Returns:
+        Points, in the order of the columns: above 0 where the first method is worse.
+
+    >>> plain = {"column": "cifar10:50", "method": "baseline", "seed": 0, "hold_out": 0.0, "error": 0.25}
+    >>> under = {**plain, "method": "under-sample", "error": 0.5}
+    >>> _differences([plain, under], ["cifar10:100", "cifar10:50"], "under-sample", "baseline")
+    [25.0]
+    """
     points = []
     for column in columns:
         first = cell(records, column, method, LAST_EPOCH).errors

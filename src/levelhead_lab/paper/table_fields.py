@@ -121,10 +121,19 @@ class RowsOfMethods(Table):
     rows: list[str]
 
 
+class ReadingEverywhere(TypedDict):
+    """A reading of a row of Table 2 that is trained in every column."""
+
+    row: str  # its method
+    trained: str  # RECIPE/METHOD
+
+
 class RecipeReadings(RowsOfMethods):
     """Other readings of a recipe that is only described."""
 
     titles: dict[str, str]  # in words, what each recipe changes
+    losses: dict[str, str]  # in words, what RECIPE/METHOD changes in LDAM-DRW
+    everywhere: list[ReadingEverywhere]
     weights_only: list[str]  # recipes that change class weights and nothing else
     again: list[str]  # what became of it elsewhere
 

@@ -155,6 +155,37 @@ def reading_below(row: str) -> Reading | None:
     return None
 
 
+class Table2Reading(NamedTuple):
+    """A reading of a copied row of Table 2 that is trained in every column.
+
+    The recipe of its source is only described: `table2_readings` has what it could also have been.
+    """
+
+    row: str  # the method of the row
+    title: str  # what it changes in the recipe, in words
+    places: tuple[Place, ...]  # of its networks, in the order of the columns of Table 2
+
+
+def readings_of_table2() -> list[Table2Reading]:
+    """Return the readings of Table 2 that are trained in every column.
+
+    >>> balanced, margins = readings_of_table2()
+    >>> margins.row, margins.title
+    ('ldam-drw', 'a linear head, and weight decay 5e-4')
+    >>> balanced.places[-1]
+    ('cao2019-64-class/tiny-imagenet-sorted:step:10', 'class-balanced')
+    """
+    described = tables()["table2-readings"]
+    every_reading = []
+    for reading in described["everywhere"]:
+        recipe, _, method = reading["trained"].partition("/")
+        title = described["losses"].get(reading["trained"]) or described["titles"][recipe]
+        columns = map(without_recipe, tables()["table2-sources"]["columns"])
+        places = tuple((f"{recipe}/{column}", method) for column in columns)
+        every_reading.append(Table2Reading(reading["row"], title, places))
+    return every_reading
+
+
 def repeated_methods(table: str) -> Sequence[str]:
     """Return the methods of a table that are trained with several seeds, and with a companion that holds out."""
     return table_named(table).get("methods", REPEATED)

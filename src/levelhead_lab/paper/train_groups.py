@@ -128,7 +128,10 @@ def train_missing(
 
 
 def _check_data_and_device(todo: Sequence[Training], device: str) -> None:
-    """Raise LevelheadError if data or the device are missing: now, and not after hours of other trainings."""
+    """Raise LevelheadError if data or the device are missing: now, and not after hours of other trainings.
+
+    Of each data set one spec is loaded, which also checks the md5 of its files.
+    """
     for spec in {training.spec.data: training.spec for training in todo}.values():
         spec.load()
     if todo:
@@ -210,7 +213,12 @@ def _train_group(
 
 
 def _titled(report: EpochProgress | None, group: Sequence[Training]) -> OnRunRecord | None:
-    """Return what tells a bar of epochs of each network of a group, under the title of its column."""
+    """Return what tells a bar of epochs of each network of a group, under the title of its column.
+
+    Args:
+        report: the bar; None if none is drawn, and then nothing is returned.
+        group: by whose positions `run_packed` tells of epochs.
+    """
     if report is None:
         return None
 
@@ -256,6 +264,10 @@ def write_record(path: Path, content: Mapping[str, object]) -> None:
     """Write a record, a line for each of its keys, so that two of them can be compared line by line.
 
     The file is there whole or not at all: a record that was cut off would count as trained.
+
+    Args:
+        path: in the folder of the records; `missing` knows a network by the name of the file.
+        content: what `record.make_record` returned.
     """
     rows = []
     for key, value in content.items():

@@ -26,6 +26,7 @@ from .tables import (
     REPEATED,
     SAME_WHEN_BALANCED,
     readings,
+    readings_of_table2,
     repeated_methods,
     source_cells,
     table_named,
@@ -161,6 +162,10 @@ def _cells(table: PaperTable) -> list[Place]:
         # Plain training has no class weights: where only these change, its network is there already.
         for recipe in readings_of_it["weights_only"]:
             cells = [c for c in cells if not (c[0].startswith(f"{recipe}/") and c[1] == "baseline")]
+        first = without_recipe(tables()["table2-sources"]["columns"][0])
+        cells += [_recipe_and_method(words, first) for words in readings_of_it["losses"]]
+        for reading in readings_of_table2():
+            cells += reading.places
     elif table == "table3":  # its columns end in the network: cifar10:100:wvn
         columns = [column.rpartition(":")[0] for column in tables()["table3"]["columns"]]
         cells = _product(REPEATED, columns)
@@ -169,6 +174,16 @@ def _cells(table: PaperTable) -> list[Place]:
     repeated = repeated_methods(table)
     # Sorting is stable: within both groups the order of the table stays.
     return sorted(dict.fromkeys(cells), key=lambda cell: cell[1] not in repeated)
+
+
+def _recipe_and_method(words: str, column: str) -> Place:
+    """Return the cell that a recipe and a method have in a column.
+
+    >>> _recipe_and_method("cao2019-64/ldam", "tiny-imagenet-sorted:step:10")
+    ('cao2019-64/tiny-imagenet-sorted:step:10', 'ldam')
+    """
+    recipe, _, method = words.partition("/")
+    return f"{recipe}/{column}", method
 
 
 def _product(methods: Sequence[str], columns: Sequence[str]) -> list[Place]:
@@ -202,8 +217,8 @@ def _hold_outs(table: PaperTable, column: str, method: str, seed: int) -> Sequen
     """Return the shares to hold out in trainings of a cell with this seed; none where it is not trained.
 
     Only repeated methods have more than the first seed, and not where that would tell little or cost most: in balanced
-    columns and in Table 2. The companion has the first seed. There is none in balanced columns, where RS is the
-    identity, and none by the recipes of sources, whose rows are compared as trained.
+    columns and in Table 2 by our recipe. The companion has the first seed. There is none in balanced columns, where RS
+    is the identity, and none by the recipes of sources, whose rows are compared as trained.
 
     >>> [_hold_outs("table1", "cifar10:100", "wvn", seed) for seed in (0, 1)]
     [(0.0, 0.1), (0.0,)]
@@ -216,7 +231,7 @@ def _hold_outs(table: PaperTable, column: str, method: str, seed: int) -> Sequen
         if repeated and not one_seed:
             return (0.0,)
         return ()
-    by_source = column.split("/")[0] in tables()["sources"]["specs"]
+    by_source = table in ("sources", "table2-sources")
     companion = repeated and not column.endswith(":1") and not by_source
     if companion:
         return (0.0, HOLD_OUT)

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 def in_a_row(words: Sequence[str]) -> str:
     """Return words as a list in a sentence.
 
+    Args:
+        words: at least one.
+
     >>> in_a_row(["a", "b", "c"])
     'a, b and c'
     """
@@ -34,7 +37,7 @@ def errors_in_a_row(errors: Sequence[float]) -> str:
 
 
 def count_of(count: int, of: int) -> str:
-    """Return how many of how many.
+    """Return how many of how many, as a sentence has it.
 
     >>> count_of(0, 3), count_of(3, 3), count_of(2, 3)
     ('none of 3', 'all 3', '2 of 3')

@@ -31,6 +31,13 @@ _NAME = re.compile(r"checkpoint-(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
 def write(folder: Path, state: State) -> Path:
     """Write a checkpoint, then remove all but the last two. If that fails, earlier checkpoints are kept.
 
+    Args:
+        folder: of the run.
+        state: with its tensors on the host.
+
+    Returns:
+        The file.
+
     Raises:
         OSError: if it cannot be written; the message says what is kept and how to resume.
     """
@@ -62,7 +69,14 @@ def write(folder: Path, state: State) -> Path:
 
 
 def read(path: Path) -> State:
-    """Read a checkpoint of `checkpoints_in`; raise LevelheadError if a byte of it has changed."""
+    """Read a checkpoint.
+
+    Args:
+        path: one of `checkpoints_in`, whose name has epoch, step and checksum.
+
+    Raises:
+        LevelheadError: if a byte of it has changed.
+    """
     epoch, step, checksum = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]
     content = path.read_bytes()
     if _checksum(content) != checksum:
@@ -124,6 +138,10 @@ def remove_newer(folder: Path, state: State | None) -> None:
     """Remove the checkpoints that are newer than a State, or all if it is None.
 
     A damaged one would otherwise stay the newest, and `write` would keep it in place of a good one.
+
+    Args:
+        folder: of the run, whose lock is held.
+        state: the one that is resumed from.
     """
     for path in checkpoints_in(folder):
         epoch, step, _ = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]

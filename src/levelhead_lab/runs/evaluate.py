@@ -98,7 +98,11 @@ class Evaluation:
         return "\n".join(lines)
 
     def _rows(self, *, classes: bool) -> list[tuple[str, float, float]]:
-        """Return every row of the table: what is measured, and its share before and after."""
+        """Return every row of the table: what is measured, and its share before and after.
+
+        Args:
+            classes: whether each class has a row, below those of the whole and of the groups.
+        """
         # Both sides have the same measures, in the order of the table: the whole, groups, classes.
         before = self.before
         after = self.after
@@ -160,6 +164,10 @@ def evaluate_tuned(snapshot: Snapshot, tuned: Tuned) -> Evaluation:
 
     The adjustment is applied to the head, not to the logits: so what is measured is what a file of the
     adjusted model computes.
+
+    Args:
+        snapshot: with a split `test`.
+        tuned: what is done to its head.
     """
     head = snapshot.head
     adjusted = tuned.adjustment.head(head)
@@ -179,6 +187,10 @@ def tune_held_out(snapshot: Snapshot, rule: str | Rule = DEFAULT) -> Tuned:
 
     The rule is given the norms of the head's weight vectors: tau-normalization divides by them, and
     logits alone do not show them.
+
+    Args:
+        snapshot: of a training, with a split `held-out`.
+        rule: by which to adjust, as of `evaluate`.
 
     Raises:
         LevelheadError: if the training held no samples out.
@@ -201,6 +213,11 @@ def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def given_strength(snapshot: Snapshot, rule: str | Rule, strength: float) -> Tuned:
     """Return what a rule does to a head at a strength that no samples chose: without any evidence.
+
+    Args:
+        snapshot: whose head and counts decide the numbers of the rule.
+        rule: one with a strength: `rescale`, `tau` or `shift`.
+        strength: finite; 0 leaves the head as it is.
 
     Raises:
         LevelheadError: if the rule has no strength, or the strength or a weight is not finite.
@@ -226,6 +243,9 @@ def usual_rule(strength: float | None) -> str:
 
     The default rule fits a number for each class and has no strength; who gives one means the
     paper's.
+
+    >>> usual_rule(None), usual_rule(0.5)
+    ('offsets', 'rescale')
     """
     if strength is None:
         return DEFAULT
@@ -244,6 +264,10 @@ def rule_for(method: Method, other: str = DEFAULT) -> str:
 
     Raises:
         LevelheadError: if the method adjusts by a function of the user's own, which has no rule.
+
+    >>> from levelhead_lab.methods import METHODS
+    >>> rule_for(METHODS["wvn+rs"]), rule_for(METHODS["tau-norm"]), rule_for(METHODS["wvn"])
+    ('rescale', 'tau', 'offsets')
     """
     if method.adjust is None:
         return other
@@ -266,6 +290,11 @@ def _macro_f1(measures: Measures) -> float:
 
 
 def _share_text(share: float) -> str:
+    """Return a share in percent; NaN, that of a group or class without a test sample, in words.
+
+    >>> _share_text(0.4321), _share_text(float("nan"))
+    ('43.2 %', 'none in test')
+    """
     if math.isnan(share):
         return "none in test"
     return f"{100 * share:.1f} %"

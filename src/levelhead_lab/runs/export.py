@@ -79,6 +79,10 @@ class Classifier(nn.Module):
 def classifier(run_folder: Path, head: Head) -> tuple[Classifier, JsonObject]:
     """Return the network of a run with a head in place of its own, and the facts in its file.
 
+    Args:
+        run_folder: of a finished run; the body is read from its model.safetensors.
+        head: weight [K, d] and, where there is one, bias [K].
+
     Raises:
         LevelheadError: if the file is not one that a training wrote, or cannot be read.
     """
@@ -241,6 +245,10 @@ def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
     """Return the network as an ONNX file: `images`, uint8 [n, C, H, W], to `logits` [n, K].
 
     The number of images is free: it is the named axis `n`.
+
+    Args:
+        model: in evaluation mode.
+        shape: (C, H, W) of an image.
     """
     example = torch.zeros(2, *shape, dtype=torch.uint8)
     axes = {"images": {0: "n"}, "logits": {0: "n"}}

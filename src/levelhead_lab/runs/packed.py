@@ -162,17 +162,21 @@ def _train_together(
     jobs = [_resumed_job(session, say) for session, _ in members]
 
     def on_epoch(position: int, record: EpochRecord) -> None:
+        """Write the record of a run's epoch, and report it."""
         members[position].session.end_epoch(record)
 
     def on_batch(position: int, epoch: int, done: int, total: int) -> None:
+        """Tell a run's bar how far its epoch is, if it has one."""
         tell = members[position].on_batch
         if tell is not None:
             tell(epoch, done, total)
 
     def on_save(position: int, state: State) -> None:
+        """Write a checkpoint of a run."""
         checkpoint.write(members[position].session.folder, state)
 
     def on_end(position: int, state: State) -> None:
+        """Write the result of a run; its network has the trained weights by now, and the state is not needed."""
         members[position].session.finish()
 
     # Telling of a batch costs an event on the device and a wait for it: only where someone listens.

@@ -87,7 +87,7 @@ def run(
         report: called after every epoch with its record.
         on_batch: called after every batch, or every few of them, with how far the epoch is.
         on_data: called with the data once they are loaded.
-        say: called with lines for people.
+        say: called with lines for people, by one process of several.
         data: of the spec, if they are loaded already.
         device: `cuda` where there is a GPU, if None.
         save_every: seconds after which the plain engine writes another checkpoint inside an epoch,
@@ -109,10 +109,12 @@ def run(
         check_finished(folder, spec, data)
         return folder
     place, writes = _join_processes(device)
+    if not writes:
+        say = _say_nothing  # the process that writes says it
     data = data or spec.load()
     # For the fast engine, one run is many of which there is one.
     if uses_fast_engine(spec, len(data.train), place):
-        if place.type == "cuda" and writes:
+        if place.type == "cuda":
             say(COMPILES)
         if on_data is not None and writes:
             on_data(data)
@@ -140,6 +142,10 @@ def run(
     saver = _Saver(folder.path, save_every, save_steps, writes)
     _train_plain(session, saver, on_batch, say)
     return folder
+
+
+def _say_nothing(_: str) -> None:
+    pass
 
 
 def _without_position(report: EpochProgress | None) -> OnRunRecord | None:
@@ -201,6 +207,12 @@ class _Saver:
 
     `fit` hands it a function and not a State: a State is a copy of all weights on the host, which is
     only made when it is due.
+
+    Args:
+        folder: of the run.
+        seconds: between two checkpoints, at least.
+        steps: between two checkpoints, exactly; None to go by the time alone.
+        writes: whether this process does; the others only count.
     """
 
     def __init__(self, folder: Path, seconds: float, steps: int | None, writes: bool):
@@ -248,5 +260,6 @@ def _join_processes(device: str | None) -> tuple[torch.device, bool]:
 
 
 def _wait_for_all() -> None:
+    """Wait until every process of torchrun is here; without it there is nobody to wait for."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()

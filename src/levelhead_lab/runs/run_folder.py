@@ -158,6 +158,9 @@ class Run:
         """Return the path of a file, after comparing its sha256 with the one in done.json.
 
         Results of older versions have no digests: their files are taken as they are.
+
+        Raises:
+            LevelheadError: if the digests differ, or it is no plain file.
         """
         path = self.path / name
         vouched = self._vouched.get(name)

@@ -231,7 +231,11 @@ class TrainingSession:
                 )
 
     def batch_report(self, report: EpochProgress | None) -> OnBatch | None:
-        """Return what an engine calls after a batch, to tell a progress bar how far the epoch is."""
+        """Return what an engine calls after a batch, to tell a progress bar how far the epoch is.
+
+        Args:
+            report: the bar; None if there is none, and then nothing is to be called.
+        """
         if report is None:
             return None
         return lambda epoch, done, total: report(
@@ -243,6 +247,9 @@ class TrainingSession:
 
         The fast engine measures errors on the device and has them in its record; for the plain one
         they are measured here, on the held-out and test samples.
+
+        Args:
+            record: of the epoch, as the engine gives it; `of`, `seconds` and missing errors are added.
 
         Raises:
             OSError: if the line cannot be written; its message says how to resume.
@@ -301,7 +308,10 @@ class TrainingSession:
             ) from error
 
     def _network_facts(self) -> JsonObject:
-        """Return what it takes to build the network again, and to prepare images for it."""
+        """Return what it takes to build the network again, and to prepare images for it.
+
+        It is the metadata of model.safetensors, which `export.Classifier` reads.
+        """
         return {
             "levelhead": __version__,
             "net": self.spec.resolve_net(),
@@ -350,6 +360,11 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
 
     The key of a spec is in the folder's name, but it is a short hash, and folders can be renamed: so
     the settings themselves are compared, and the message names the first that differs.
+
+    Args:
+        run: begun, at least.
+        spec: what is asked for.
+        data: of the spec; None to compare settings alone.
     """
     facts = _complete_facts(run)
     asked = spec.identity()

@@ -75,12 +75,16 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def exit_with_parent() -> None:
-    """Let this worker clean up and exit on SIGTERM, and exit at once when its parent is gone."""
+    """Let this worker clean up and exit on SIGTERM, and exit at once when its parent is gone.
+
+    To be called once, first of all, in a process that `multiprocessing` started.
+    """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     # A parent that is killed tells nobody: a thread waits for its end. It cannot raise in the main
     # thread, so it ends the process; what the run has written so far is whole.
     def watch() -> None:
+        """Wait for the parent's end, then end this process."""
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
         os._exit(1)
 

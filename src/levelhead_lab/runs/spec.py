@@ -21,10 +21,10 @@ from levelhead.support.errors import LevelheadError
 from levelhead.support.fields import convert_fields_
 
 from ..lab.choices import Profile, TrainingDtype, TrainingEngine
-from ..lab.cui2019 import CUI_METHODS
 from ..lab.data import Data, check_share, hold_out, imbalance
 from ..lab.load import OFFICIAL, TINY, load
 from ..lab.recipe import Recipe, find_recipe
+from ..lab.source_methods import SOURCE_METHODS
 from ..methods.method import Method
 from ..methods.table import method_file, method_named
 
@@ -149,7 +149,7 @@ class Spec:
 
     def resolve_method(self) -> Method:
         """Return the method by its name. If the name is FILE.py:NAME, that file is run."""
-        return CUI_METHODS.get(self.method) or method_named(self.method)
+        return SOURCE_METHODS.get(self.method) or method_named(self.method)
 
     def resolve_net(self) -> str:
         """Return the network's name: its own, or the usual one of the data."""

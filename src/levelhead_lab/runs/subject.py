@@ -99,6 +99,10 @@ def choose(snapshot: Snapshot, rule: str | Rule | None = None) -> Tuned:
     Without labels, the adjustment is the one after which the classes are predicted as often as they
     would be in a balanced set (`tune_unlabelled`): weaker, but no test label was looked at.
 
+    Args:
+        snapshot: with a split `held-out` or `test`.
+        rule: to choose by; the default rule if None.
+
     Raises:
         LevelheadError: if the snapshot has neither split.
     """

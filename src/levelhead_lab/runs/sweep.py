@@ -119,7 +119,15 @@ def read_grid(path: str | Path, *, allow_code: bool = False) -> list[Spec]:
 
 
 def _checked_spec(keys: Iterable[str], values: Iterable[object]) -> Spec:
-    """Return the spec with these values of these keys; raise ValueError if its method or recipe is not found."""
+    """Return the spec with these values of these keys.
+
+    Args:
+        keys: fields of `Spec`.
+        values: one for each key.
+
+    Raises:
+        ValueError: if a value has another type, or the method or the recipe is not found.
+    """
     entries: dict[str, Any] = dict(zip(keys, values, strict=True))  # their types the spec checks
     spec = Spec(**entries)
     spec.identity()  # finds its method and its recipe
@@ -222,6 +230,10 @@ def _find_unfinished(
 ) -> tuple[list[Spec], dict[Run, str]]:
     """Return the specs to train, one for each run, and what is wrong with finished runs that cannot be used.
 
+    Args:
+        specs: all that are asked for.
+        run_of: the run of each; several specs may share one, as those that differ in RS alone.
+
     Raises:
         LevelheadError: if two specs would share a run although their data are not the same.
     """
@@ -290,12 +302,14 @@ def sweep_grid(
     done = 0
 
     def report(spec: Spec, status: str) -> None:
+        """Say what became of a spec, and how many of all are done."""
         nonlocal done
         if status != "lost":  # it will be started again
             done += 1
         say(f"{spec.title}: {status} ({done} of at most {len(specs)})")
 
     def summary() -> str:
+        """Say how many runs are finished, for who stops it by Ctrl-C."""
         all_runs = {Run.of(spec, runs) for spec in specs}
         finished = sum(trained.finished for trained in all_runs)
         return f"{finished} of {len(all_runs)} runs are finished"
@@ -361,6 +375,11 @@ def _table(rows: list[SweepRow]) -> str:
 
 
 def _errors_text(trained: float, adjusted: float | None) -> str:
+    """Return an error in percent or, where there is an adjusted one, from which to which it goes.
+
+    >>> _errors_text(0.301, None), _errors_text(0.301, 0.223)
+    ('30.1 %', '30.1 -> 22.3 %')
+    """
     if adjusted is None:
         return f"{100 * trained:.1f} %"
     return f"{100 * trained:.1f} -> {100 * adjusted:.1f} %"

@@ -62,6 +62,7 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
     tracking: Tracking | None = None
 
     def track(record: EpochRecord) -> None:
+        """Send the metrics of an epoch, and start the tracker with the first."""
         nonlocal tracking
         if tracking is None:
             tracking = start()
@@ -84,10 +85,10 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
 
 
 def _tensorboard(folder: Path, parameters: Mapping[str, object]) -> Start:
-    """Prepare TensorBoard, which needs no server: event files go into the folder `tensorboard` of the
-    run.
+    """Prepare TensorBoard, which needs no server.
 
-    The spec is not sent: spec.json lies beside them.
+    Event files go into the folder `tensorboard` of the run. The spec is not sent: spec.json lies
+    beside them.
     """
     from torch.utils.tensorboard.writer import SummaryWriter
 
@@ -105,8 +106,14 @@ def _tensorboard(folder: Path, parameters: Mapping[str, object]) -> Start:
 
 
 def _mlflow(folder: Path, parameters: Mapping[str, object]) -> Start:
-    """Prepare MLflow, at the address in MLFLOW_TRACKING_URI; raise LevelheadError if it does not
-    accept runs.
+    """Prepare MLflow, at the address in MLFLOW_TRACKING_URI.
+
+    Args:
+        folder: of the run, whose name is that of the entry.
+        parameters: of the spec, to be sent with it.
+
+    Raises:
+        LevelheadError: if it does not accept runs.
     """
     import mlflow  # pyright: ignore[reportMissingImports]
 
@@ -132,8 +139,9 @@ def _mlflow(folder: Path, parameters: Mapping[str, object]) -> Start:
 
 
 def _wandb(folder: Path, parameters: Mapping[str, object]) -> Start:
-    """Prepare Weights & Biases: the project is WANDB_PROJECT or `levelhead`; how to log in, and
-    whether to, is its own matter.
+    """Prepare Weights & Biases.
+
+    The project is WANDB_PROJECT or `levelhead`; how to log in, and whether to, is its own matter.
     """
     import wandb  # pyright: ignore[reportMissingImports]
 

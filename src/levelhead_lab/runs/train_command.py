@@ -139,6 +139,9 @@ def _counts_to_keep(path: Path) -> tuple[float, ...] | tuple[tuple[str, float], 
     """Read counts from a file: in class order or, where it names the classes, as (class, n).
 
     Tuples, as a spec must be hashable; and of Python's own numbers, as it is written as JSON.
+
+    Raises:
+        LevelheadError: if the file has no count, or cannot be read.
     """
     counts = read_counts(path)
     if len(counts) == 0:
@@ -202,10 +205,12 @@ def train_and_evaluate(
         track = options.track
 
     def summary() -> str:
+        """Say how many epochs are kept, for who stops it by Ctrl-C."""
         total = stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
         return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
 
     def say_once(line: str) -> None:
+        """Say a line, in the first process alone."""
         if first:
             say(line)
 

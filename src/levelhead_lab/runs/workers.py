@@ -105,6 +105,7 @@ def run_tasks(
     pool: _Pool[Any] = _pool(where, workers, device)
 
     def in_time() -> bool:
+        """Say whether a task may still be started."""
         return until is None or time.monotonic() - began <= until
 
     waiting = deque((task, 1) for task in tasks)  # with the number of its attempt
@@ -133,7 +134,13 @@ def run_tasks(
 
 
 def _pool(where: Where, workers: int | None, device: str | None) -> _Pool[Any]:
-    """Return the pool of a place; of what a worker is, each has its own idea."""
+    """Return the pool of a place; of what a worker is, each has its own idea.
+
+    Args:
+        where: in this process, in local processes, or on a Ray cluster.
+        workers: at a time; as many as there are cores or devices if None.
+        device: what a worker of Ray needs.
+    """
     if where == "here":
         return _ThisProcess()
     if where == "processes":
@@ -177,11 +184,13 @@ class _ThisProcess:
     workers = 1
 
     def start(self, do: Do, task: object) -> Callable[[], Answer]:
+        """Return what will do the task: nothing else is at work here meanwhile."""
         return partial(_do_task, do, task)
 
     def first_to_end(
         self, busy: Sequence[Callable[[], Answer]]
     ) -> tuple[Callable[[], Answer], Answer]:
+        """Do the only task there is, and return its answer."""
         return busy[0], busy[0]()
 
     def stop(self, busy: Sequence[Callable[[], Answer]]) -> None:
@@ -205,6 +214,7 @@ class _Processes:
         self.idle: list[_LocalWorker] = []
 
     def start(self, do: Do, task: object) -> _LocalWorker:
+        """Hand a task to an idle process, or to a new one."""
         worker = self._idle_or_new()
         # If it was lost just now, `first_to_end` will see it.
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -247,6 +257,7 @@ class _Processes:
         return first, answer
 
     def stop(self, busy: Sequence[_LocalWorker]) -> None:
+        """End all processes, also those that wait for a task."""
         _end([worker.process for worker in (*busy, *self.idle)])
 
 
@@ -310,6 +321,7 @@ class _Ray:
         self.task: RayObject = ray.remote(max_retries=0, num_cpus=1, num_gpus=int(gpu))(_do_task)
 
     def start(self, do: Do, task: object) -> RayObject:
+        """Hand a task to the cluster, and return the reference to its answer."""
         return self.task.remote(do, task, Path.cwd())
 
     def first_to_end(self, busy: Sequence[RayObject]) -> tuple[RayObject, Answer | None]:
