@@ -23,6 +23,15 @@ def test_the_page_is_that_of_the_results():
         assert shown[1] == content, f"{name} is not that of results/: run python -m bench.decisions"
 
 
+def test_gains_and_floors_on_real_sets_are_those_of_the_results():
+    from bench.decisions import real_gains
+
+    results = json.loads(real_gains.RESULTS.read_text())
+    for name, content in real_gains.blocks(results).items():
+        place = f"<!-- {name} -->\n{content}\n<!-- end of {name} -->"
+        assert place in PAGE, f"{name}: run python -m bench.decisions.real_gains"
+
+
 def test_the_table_of_the_readme_is_that_of_the_results():
     from bench.decisions import page as decision_page
 
@@ -32,13 +41,13 @@ def test_the_table_of_the_readme_is_that_of_the_results():
     for cell in RESULTS["cells"]:
         if cell["set"] in values:
             values[cell["set"]].append(np.mean(cell["macro_f1"]["values"]["SMOTE"]))
-    assert f" {np.mean([np.mean(own) for own in values.values()]):.1f} |" in table
+    assert f" {np.mean([np.mean(of_set) for of_set in values.values()]):.1f} |" in table
 
 
 def test_the_results_have_the_methods_sets_and_mixes_asked_for():
     assert len(RESULTS["sets"]) >= 24
-    known = {"plain", "prior division", "by coordinates", "shift", "vector", "levelhead"}
-    known |= {"levelhead, if worthwhile", "levelhead, no counts"}
+    after_training = {"plain", "prior division", "by coordinates", "shift", "vector", "levelhead"}
+    after_training |= {"levelhead, if worthwhile", "levelhead, no counts"}
     for cell in RESULTS["cells"]:
         trained = {"class weights", "over-sampling", "SMOTE", "class weights, then levelhead"}
         if cell["set"] == "CIFAR-10-LT, shipped":
@@ -46,7 +55,7 @@ def test_the_results_have_the_methods_sets_and_mixes_asked_for():
         threshold = {"TunedThreshold"} if RESULTS["sets"][cell["set"]]["classes"] == 2 else set()
         for metric in ("balanced_error", "macro_f1"):
             there = {name for name in cell[metric]["values"] if not name.startswith("without ")}
-            assert there - {"optimal cutoffs", "RS"} == known | trained | threshold
+            assert there - {"optimal cutoffs", "RS"} == after_training | trained | threshold
     mixed = {cell["set"] for cell in RESULTS["cells"] if "mixes" in cell}
     assert mixed == set(RESULTS["sets"])
 
@@ -67,9 +76,9 @@ def test_levelhead_is_ahead_of_what_people_try_in_the_mean(metric):
 def test_floors_hold_as_often_as_they_say():
     rows = np.array([row for cell in RESULTS["cells"] for row in cell.get("floors", ())])
     for low, high in ((0.0, 0.5), (0.5, 0.8), (0.8, 1.01)):
-        some = rows[(rows[:, 0] >= low) & (rows[:, 0] < high)]
-        _, said, held = some.mean(axis=0)
-        assert len(some) > 500
+        in_bin = rows[(rows[:, 0] >= low) & (rows[:, 0] < high)]
+        _, said, held = in_bin.mean(axis=0)
+        assert len(in_bin) > 500
         assert said - 0.05 <= held <= said + 0.1
 
 
@@ -81,11 +90,11 @@ def test_a_judge_measures_what_scikit_learn_does():
     rng = np.random.default_rng(0)
     labels = rng.choice(3, 200, p=[0.6, 0.3, 0.1])
     predicted = np.where(rng.random(200) < 0.7, labels, rng.integers(3, size=200))
-    even, own = np.full(3, 1 / 3), np.bincount(labels) / 200
+    even, as_they_occur = np.full(3, 1 / 3), np.bincount(labels) / 200
     assert Judge(labels, even).measure(predicted, "balanced_error") == pytest.approx(
         100 * balanced_accuracy_score(labels, predicted)
     )
-    assert Judge(labels, own).measure(predicted, "macro_f1") == pytest.approx(
+    assert Judge(labels, as_they_occur).measure(predicted, "macro_f1") == pytest.approx(
         100 * f1_score(labels, predicted, average="macro")
     )
     shares = np.array([0.1, 0.2, 0.7])
@@ -176,14 +185,14 @@ def test_smote_makes_points_between_samples_of_their_class():
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1], [30, 4])
     features = rng.normal(size=(34, 2)) + 100 * labels[:, None]
-    made, classes = smote(features, labels, 0)
+    points, classes = smote(features, labels, 0)
     assert np.bincount(classes).tolist() == [30, 30]
-    own = features[labels == 1]
-    for point in made[34:]:
+    of_class = features[labels == 1]
+    for point in points[34:]:
         between = np.abs(
-            np.linalg.norm(own[:, None] - point, axis=-1)
-            + np.linalg.norm(own[None] - point, axis=-1)
-            - np.linalg.norm(own[:, None] - own[None], axis=-1)
+            np.linalg.norm(of_class[:, None] - point, axis=-1)
+            + np.linalg.norm(of_class[None] - point, axis=-1)
+            - np.linalg.norm(of_class[:, None] - of_class[None], axis=-1)
         )
         np.fill_diagonal(between, np.inf)
         assert between.min() < 1e-9

@@ -237,14 +237,14 @@ def main() -> None:
         result = json.loads(RESULTS.read_text())
         cell_of = {(cell["set"], cell["model"]): cell for cell in result["cells"]}
         others = [cell for cell in cells if cell not in mixed]
-        for part, measure, where, some in (
+        for part, measure, where, part_cells in (
             ("floors", measure_floors, folder / "mixes", mixed),
             ("floors", measure_floors, folder, others),
             ("mixes", measure_mixes, folder / "mixes", mixed),
         ):
-            measured = _each(measure, options.jobs, where, some)
-            for cell, found in zip(some, measured, strict=True):
-                cell_of[cell][part] = found
+            measured = _each(measure, options.jobs, where, part_cells)
+            for cell, numbers in zip(part_cells, measured, strict=True):
+                cell_of[cell][part] = numbers
         atomic.write(RESULTS, json.dumps(result) + "\n")
     write_page(json.loads(RESULTS.read_text()))
 
@@ -260,8 +260,8 @@ def _each(
     measured = []
     with ProcessPoolExecutor(jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
         done = pool.map(measure, [folder] * len(cells), *zip(*cells, strict=True))
-        for cell, found in zip(cells, done, strict=True):
-            measured.append(found)
+        for cell, result in zip(cells, done, strict=True):
+            measured.append(result)
             print(*cell, f"measured, {time.perf_counter() - started:.0f} s", flush=True)
     return measured
 

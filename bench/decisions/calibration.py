@@ -88,8 +88,10 @@ def study(root: Path) -> dict:
                     fitted = wrap(clone(base)).fit(X, y)
                     if way.startswith("the same"):
                         fitted.tuned_ = replace(fitted.tuned_, temperature=1.0)
-                    found = measure(fitted.predict_proba(split.test[0]), split.test[1])
-                    cells.append({"set": name, "seed": seed, "model": model, "way": way, **found})
+                    measured = measure(fitted.predict_proba(split.test[0]), split.test[1])
+                    cells.append(
+                        {"set": name, "seed": seed, "model": model, "way": way, **measured}
+                    )
             print(name, seed, f"{time.time() - start:.0f} s", flush=True)
     return {
         "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],
@@ -125,8 +127,8 @@ def table_text(results: dict) -> str:
             texts.append(f"{100 * mean(model, way, 'calibration_error'):.1f}")
         rows.append((way, texts))
     sets = ", ".join(
-        f"{name} ({one['n']} samples, {len(one['counts'])} classes)"
-        for name, one in results["sets"].items()
+        f"{name} ({facts['n']} samples, {len(facts['counts'])} classes)"
+        for name, facts in results["sets"].items()
     )
     return (
         f"Means over {sets}, {results['seeds']} splits each, 70 % for training; every class of the test set weighs the "

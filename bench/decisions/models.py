@@ -168,8 +168,12 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = rate * (1 + np.cos(np.pi * step / STEPS)) / 2
-        x = torch.stack([own[0][batch[step]] for own, batch in zip(data, batches, strict=True)])
-        y = torch.stack([own[1][batch[step]] for own, batch in zip(data, batches, strict=True)])
+        x = torch.stack(
+            [samples[0][batch[step]] for samples, batch in zip(data, batches, strict=True)]
+        )
+        y = torch.stack(
+            [samples[1][batch[step]] for samples, batch in zip(data, batches, strict=True)]
+        )
         # The weighted mean of each network's losses; the sum of these has each one's own gradient.
         weight = weights.gather(1, y)
         loss = torch.nn.functional.cross_entropy(
@@ -179,11 +183,11 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
         ((loss * weight).sum(1) / weight.sum(1)).sum().backward()
         optimizer.step()
     with torch.no_grad():
-        found = []
+        scores = []
         for i, job in enumerate(jobs):
             network = slice(i, i + 1)
-            found.append([logits(torch.tensor(part), network)[0].numpy() for part in job.parts])
-        return found
+            scores.append([logits(torch.tensor(part), network)[0].numpy() for part in job.parts])
+        return scores
 
 
 def _batches(n: int, rng: np.random.Generator) -> np.ndarray:

@@ -82,25 +82,28 @@ def by_model(results: Results, metric: str) -> dict[str, Row]:
 
 
 def means_table(results: Results) -> str:
-    """Return each method in the mean of the sets on which all were trained, and by model."""
+    """Return a line for each method: its mean over the sets on which all were trained, and by model."""
     tables = []
     for metric, title in TITLES.items():
-        lines = [f"| {title} | {' | '.join(METHODS)} |", "|---" * (len(METHODS) + 1) + "|"]
         rows, whole = by_set(results, metric), _whole(results, metric)
+        # RS is for logits, so it has no mean over models that include forests.
         mean = {method: _mean(whole, method) for method in METHODS if method != "RS"}
-        lines.append(_line(f"mean of the {len(whole)} sets trained here", mean, METHODS))
-        ahead = []
+        ahead = {}
         for method in METHODS:
             gaps = [row[OURS] - row[method] for row in rows.values() if method in row]
             error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
-            ahead.append("" if method == OURS else f"{np.mean(gaps):+.1f} ± {error:.1f}")
-        lines.append(f"| {OURS}, ahead by, ± over sets | {' | '.join(ahead)} |")
-        models = {
-            SHIPPED_TITLES.get(name, name): row for name, row in by_model(results, metric).items()
-        }
-        tables.append(
-            "\n".join([*lines, *(_line(name, row, METHODS) for name, row in models.items())])
-        )
+            ahead[method] = "" if method == OURS else f"{np.mean(gaps):+.1f} ± {error:.1f}"
+        models = by_model(results, metric)
+        header = [title, f"mean of the {len(whole)} sets trained here"]
+        header += [f"{OURS} is ahead by, ± over sets"]
+        header += [SHIPPED_TITLES.get(name, name) for name in models]
+        columns = [_marked(mean, METHODS), ahead]
+        columns += [_marked(row, METHODS) for row in models.values()]
+        lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+        for method in METHODS:
+            cells = [column.get(method, "") for column in columns]
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+        tables.append("\n".join(lines))
     return "\n\n".join(tables)
 
 
@@ -196,8 +199,8 @@ def few_table(results: Results) -> str:
             rows = _grouped(
                 results, "set", lambda cell, m=metric, n=size: cell[m]["few"].get(str(n), {})
             )
-            own = {method: _mean(rows, method) for method in FEW}
-            lines.append(_line(f"{title}, {size} samples, {len(rows)} sets", own, FEW))
+            means = {method: _mean(rows, method) for method in FEW}
+            lines.append(_line(f"{title}, {size} samples, {len(rows)} sets", means, FEW))
     return "\n".join(lines)
 
 
@@ -205,8 +208,8 @@ def parts_table(results: Results) -> str:
     """Return what the fit is worth without each of its parts, in points behind the whole."""
     lines = ["| without | balanced accuracy | macro-F1 |", "|---|---|---|"]
     rows = {metric: by_set(results, metric) for metric in TITLES}
-    some = next(iter(rows["balanced_error"].values()))
-    for part in (method for method in some if method.startswith("without ")):
+    first_row = next(iter(rows["balanced_error"].values()))
+    for part in (method for method in first_row if method.startswith("without ")):
         cells = []
         for metric in TITLES:
             gaps = [row[part] - row[OURS] for row in rows[metric].values()]
@@ -219,14 +222,14 @@ def parts_table(results: Results) -> str:
 def cutoffs_line(results: Results) -> str:
     """Return how a package for macro-F1 by coordinates does, where it was measured."""
     rows = by_set(results, "macro_f1")
-    some = {name: row for name, row in rows.items() if "optimal cutoffs" in row}
-    if not some:
+    with_cutoffs = {name: row for name, row in rows.items() if "optimal cutoffs" in row}
+    if not with_cutoffs:
         return "optimal-classification-cutoffs was not installed."
-    theirs, ours = _mean(some, "optimal cutoffs"), _mean(some, OURS)
+    theirs, ours = _mean(with_cutoffs, "optimal cutoffs"), _mean(with_cutoffs, OURS)
     return (
         f"The package optimal-classification-cutoffs chooses thresholds for macro-F1 by coordinates: "
-        f"{theirs:.1f} in the mean of {len(some)} sets, where levelhead has {ours:.1f} and plain "
-        f"{_mean(some, 'plain'):.1f}."
+        f"{theirs:.1f} in the mean of {len(with_cutoffs)} sets, where levelhead has {ours:.1f} and plain "
+        f"{_mean(with_cutoffs, 'plain'):.1f}."
     )
 
 
@@ -372,8 +375,12 @@ def _line(title: str, row: Row, methods: tuple[str, ...]) -> str:
 
 def _cells(row: Row, methods: tuple[str, ...]) -> str:
     """Return the cells of a line, with the highest value in bold."""
+    marked = _marked(row, methods)
+    return " | ".join(marked.get(method, "") for method in methods)
+
+
+def _marked(row: Row, methods: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of methods as texts, the highest in bold: all that look as high as it."""
     shown = {method: f"{row[method]:.1f}" for method in methods if method in row}
     best = max(shown.values(), key=float)
-    return " | ".join(
-        f"**{text}**" if (text := shown.get(method, "")) == best else text for method in methods
-    )
+    return {method: f"**{text}**" if text == best else text for method, text in shown.items()}

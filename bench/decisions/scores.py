@@ -161,10 +161,7 @@ def _splits(root: Path, name: str, model: str, numbers: Seeds) -> list[Split]:
         seeds = numbers.small
     if name == SHIPPED:
         return [split_shipped(model, seed) for seed in range(seeds)]
-    if name == "digits":
-        features, labels = _read_digits()
-    else:
-        features, labels = read_set(root, name)
+    features, labels = read_features(root, name)
     if name in LONG_TAILS:
         largest, ratio = LONG_TAILS[name]
         return [
@@ -174,7 +171,10 @@ def _splits(root: Path, name: str, model: str, numbers: Seeds) -> list[Split]:
     return [split_set(features, labels, seed) for seed in range(seeds)]
 
 
-def _read_digits() -> tuple[np.ndarray, np.ndarray]:
+def read_features(root: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features [N, d] and labels [N] of a set that models are trained on."""
+    if name != "digits":
+        return read_set(root, name)
     from sklearn.datasets import load_digits
 
     features, labels = load_digits(return_X_y=True)

@@ -151,7 +151,7 @@ def split_set(features: np.ndarray, labels: np.ndarray, seed: int) -> Split:
         train.append(kept[:first])
         held_out.append(kept[first:second])
         test.append(kept[second:])
-    return _scaled(features, labels, *map(np.concatenate, (train, held_out, test)))
+    return scale_split(features, labels, *map(np.concatenate, (train, held_out, test)))
 
 
 def split_long_tail(
@@ -176,7 +176,9 @@ def split_long_tail(
         np.split(members, [n, n + m, n + m + rest])[:3]
         for members, n, m in zip(rows_of, counts, cut, strict=True)
     ]
-    return _scaled(features, labels, *(np.concatenate(part) for part in zip(*parts, strict=True)))
+    return scale_split(
+        features, labels, *(np.concatenate(part) for part in zip(*parts, strict=True))
+    )
 
 
 def split_shipped(method: str, seed: int) -> Split:
@@ -197,7 +199,7 @@ def split_shipped(method: str, seed: int) -> Split:
     )
 
 
-def _scaled(
+def scale_split(
     features: np.ndarray,
     labels: np.ndarray,
     train: np.ndarray,
@@ -233,10 +235,10 @@ def _rows(text: str) -> list[list[str]]:
 
 def _numbers(column: np.ndarray) -> np.ndarray:
     """Return a column of numbers [N, 1] with nan where one is missing, or of words as zeros and ones [N, words]."""
-    known = ~np.isin(column, ["?", "<null>", ""])
+    has_value = ~np.isin(column, ["?", "<null>", ""])
     try:
         numbers = np.full(len(column), np.nan)
-        numbers[known] = column[known].astype(float)
+        numbers[has_value] = column[has_value].astype(float)
     except ValueError:
         return (column[:, None] == np.unique(column)).astype(float)
     return numbers[:, None]

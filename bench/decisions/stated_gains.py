@@ -61,9 +61,9 @@ def main() -> None:
         "--draws", type=int, help="worlds of each kind; only the table if not given"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes")
-    given = parser.parse_args()
-    if given.draws is not None:
-        results = study(given.draws, given.workers)
+    options = parser.parse_args()
+    if options.draws is not None:
+        results = study(options.draws, options.workers)
         with atomic.atomic_open(RESULTS) as file:
             file.write((json.dumps(results, indent=1) + "\n").encode())
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
@@ -79,7 +79,9 @@ def study(draws: int, workers: int) -> dict[str, Any]:
             for world in WORLDS:
                 for size in SIZES:
                     run = partial(draw_one, world, size, metric)
-                    outcomes = [one for one in pool.map(run, range(draws)) if one is not None]
+                    outcomes = [
+                        outcome for outcome in pool.map(run, range(draws)) if outcome is not None
+                    ]
                     cells.append(summarize(metric, world, size, outcomes))
                     print(cells[-1], flush=True)
     machine = {"machine": platform.machine(), "numpy": np.__version__}
@@ -107,8 +109,8 @@ def draw_one(world: World, size: int, metric: str, seed: int) -> Outcome | None:
         tuned = lh.tune(logits, labels, counts, metric=metric)
     new_logits, new_labels = draw(TEST)
     classes = np.unique(labels)
-    known = np.isin(new_labels, classes)
-    new_logits, new_labels = new_logits[known], new_labels[known]
+    class_is_known = np.isin(new_labels, classes)
+    new_logits, new_labels = new_logits[class_is_known], new_labels[class_is_known]
 
     def gain(x: np.ndarray, y: np.ndarray, offset: np.ndarray) -> float:
         before = score(metric, y, x.argmax(axis=1), classes)

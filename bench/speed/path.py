@@ -169,11 +169,11 @@ def profile(case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[tuple[str, 
     for _ in range(20):
         watch.runcall(path, *case)
     stats = pstats.Stats(watch).stats.items()  # type: ignore[attr-defined]
-    whole = sum(own for _, (_, _, own, _, _) in stats)
+    whole = sum(own_time for _, (_, _, own_time, _, _) in stats)
     most = sorted(stats, key=lambda item: -item[1][2])[:8]
     return [
-        (f"{Path(file).stem}.{name}".removeprefix("~."), round(own / whole, 3))
-        for (file, _, name), (_, _, own, _, _) in most
+        (f"{Path(file).stem}.{name}".removeprefix("~."), round(own_time / whole, 3))
+        for (file, _, name), (_, _, own_time, _, _) in most
     ]
 
 
@@ -312,7 +312,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="smaller sets; write nothing")
     parser.add_argument("--repeats", type=int, default=7)
-    given = parser.parse_args()
+    options = parser.parse_args()
     result: dict[str, Any] = {
         "machine": machine(),
         "command": "python -m bench.speed.path",
@@ -320,14 +320,14 @@ def main() -> None:
     sizes = list(TARGETS)
     samples = 50_000
     gigabytes = 4.0
-    if given.quick:
+    if options.quick:
         sizes = sizes[:2]
         samples = 5000
         gigabytes = 0.2
-    result["against_grid"] = against_grid(sizes, given.repeats)
-    result["against_sklearn"] = against_sklearn(samples, given.repeats)
+    result["against_grid"] = against_grid(sizes, options.repeats)
+    result["against_sklearn"] = against_sklearn(samples, options.repeats)
     result["stream"] = stream(gigabytes)
-    if not given.quick:
+    if not options.quick:
         target = RESULTS / "path.json"
         target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(f"written to results/{target.name}")

@@ -206,30 +206,30 @@ def time_size(n: int, classes: int, dtype: torch.dtype) -> dict[str, Any]:
         "amax": on_device(lambda: logits.amax(1)),
         "sum": on_device(lambda: logits.sum(1, dtype=torch.float32)),
     }
-    found: dict[str, Any] = {"n": n, "classes": classes, "dtype": name, "bytes": logits.nbytes}
-    found["read_ms"] = min(reads.values(), key=lambda times: times["median"])
-    found["path_ms"] = by_host(lambda: gamma_path(logits, labels, counts))
+    row: dict[str, Any] = {"n": n, "classes": classes, "dtype": name, "bytes": logits.nbytes}
+    row["read_ms"] = min(reads.values(), key=lambda times: times["median"])
+    row["path_ms"] = by_host(lambda: gamma_path(logits, labels, counts))
     # As if Triton were not installed.
     has_triton = walk_torch.has_triton
     walk_torch.has_triton = lambda logits: False
     try:
-        found["plain_torch_ms"] = by_host(lambda: gamma_path(logits, labels, counts), 3)
+        row["plain_torch_ms"] = by_host(lambda: gamma_path(logits, labels, counts), 3)
     finally:
         walk_torch.has_triton = has_triton
-    whole = found["path_ms"]["median"]
+    whole = row["path_ms"]["median"]
     if dtype == torch.float32 and left(25):
         host = logits.cpu().numpy()
-        found["host_ms"] = by_host(lambda: gamma_path(host, labels, counts), 1, first=False)
-        found["times_faster_than_host"] = found["host_ms"]["median"] / whole
-    found["path_reads"] = whole / found["read_ms"]["median"]
-    found["times_faster_than_plain_torch"] = found["plain_torch_ms"]["median"] / whole
+        row["host_ms"] = by_host(lambda: gamma_path(host, labels, counts), 1, first=False)
+        row["times_faster_than_host"] = row["host_ms"]["median"] / whole
+    row["path_reads"] = whole / row["read_ms"]["median"]
+    row["times_faster_than_plain_torch"] = row["plain_torch_ms"]["median"] / whole
     print(
-        f"{n} x {classes} {name}: gamma_path {whole:.2f} ms, {found['path_reads']:.1f} reads of the "
-        f"logits; plain torch {found['plain_torch_ms']['median']:.1f} ms; "
-        f"host {found.get('host_ms', {}).get('median', float('nan')):.0f} ms",
+        f"{n} x {classes} {name}: gamma_path {whole:.2f} ms, {row['path_reads']:.1f} reads of the "
+        f"logits; plain torch {row['plain_torch_ms']['median']:.1f} ms; "
+        f"host {row.get('host_ms', {}).get('median', float('nan')):.0f} ms",
         flush=True,
     )
-    return found
+    return row
 
 
 def main() -> None:
@@ -237,7 +237,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path, nargs="?", default=RESULTS / "path-gpu.json")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not torch.cuda.is_available() or not walk_torch._knows_triton():
         print("no GPU with Triton here: nothing measured")
         return
@@ -255,7 +255,7 @@ def main() -> None:
 
     def save() -> None:
         result["seconds"] = time.perf_counter() - START
-        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
     result["correct"] = compare(np.random.default_rng(0))
     save()
@@ -266,7 +266,7 @@ def main() -> None:
             if (size, dtype) != (SIZES[0], torch.float32) and left(8):
                 result["sizes"].append(time_size(*size, dtype))
                 save()
-    print(f"{result['seconds']:.0f} s in all, into {given.out}")
+    print(f"{result['seconds']:.0f} s in all, into {options.out}")
 
 
 if __name__ == "__main__":

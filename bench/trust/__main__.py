@@ -58,31 +58,40 @@ def main() -> int:
     )
     parser.add_argument("--results", type=Path, default=ROOT / "results" / "trust.json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "trust.md")
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the workers too
     failed = 0
-    for name in given.only:
+    for name in options.only:
         row = importlib.import_module(f".{name}", __package__).ROW
-        budget = Budget(given.profile, 60 * given.minutes)
+        budget = Budget(options.profile, 60 * options.minutes)
 
-        def save(found: dict[str, Any], name: str = name) -> None:
-            results = read_results(given.results) | {name: found}
-            write_results({one: results[one] for one in ROWS if one in results}, given.results)
+        def save(entry: dict[str, Any], name: str = name) -> None:
+            results = read_results(options.results) | {name: entry}
+            write_results(
+                {row_name: results[row_name] for row_name in ROWS if row_name in results},
+                options.results,
+            )
 
         # A row is run here, unless several processes share it or it must begin in a new one.
-        if row.lacks is not None and (given.workers > 1 or given.folder or row.alone):
-            folder = given.folder or Path(tempfile.mkdtemp(prefix="trust-"))
-            found = run_split(name, row, budget, given.workers, folder, save)
+        if row.lacks is not None and (options.workers > 1 or options.folder or row.alone):
+            folder = options.folder or Path(tempfile.mkdtemp(prefix="trust-"))
+            results_of_row = run_split(name, row, budget, options.workers, folder, save)
         else:
-            found = run_row(row, budget)
-        failed += found["failures"]
-        save(found)
+            results_of_row = run_row(row, budget)
+        failed += results_of_row["failures"]
+        save(results_of_row)
         state = "; ".join(
-            part for part in (verdict(found), found["shortfall"], *found["failed"][:3]) if part
+            part
+            for part in (
+                verdict(results_of_row),
+                results_of_row["shortfall"],
+                *results_of_row["failed"][:3],
+            )
+            if part
         )
-        print(f"{name}: {state} ({found['seconds']} s)", file=sys.stderr, flush=True)
-    write_page(read_results(given.results), given.page)
+        print(f"{name}: {state} ({results_of_row['seconds']} s)", file=sys.stderr, flush=True)
+    write_page(read_results(options.results), options.page)
     return int(failed > 0)
 
 

@@ -140,13 +140,13 @@ BAD_WORDS = {
 
 def command_cases() -> dict[str, list[str]]:
     """Return {title: words} of all mistakes on the command line."""
-    found = {}
+    cases = {}
     for (option, words), (kind, name) in product(FILE_OPTIONS.items(), BAD_FILES.items()):
         if (option, kind) not in ACCEPTED:
-            found[f"{option}: {kind}"] = [*words, name]
+            cases[f"{option}: {kind}"] = [*words, name]
     for option, (words, values) in BAD_WORDS.items():
-        found |= {f"{option}: {value!r}": [*words, value] for value in values}
-    return found
+        cases |= {f"{option}: {value!r}": [*words, value] for value in values}
+    return cases
 
 
 # (option, kind of file) that are no mistakes after all; there are none at present.
@@ -182,54 +182,54 @@ def call_cases() -> dict[str, Callable[[], object]]:
         "infinite": [np.inf, 1, 2, 3],
     }  # fmt: skip
     # Values are bound as defaults: a lambda in a loop would see the last one only.
-    found: dict[str, Callable[[], object]] = {}
+    cases: dict[str, Callable[[], object]] = {}
     for title, value in bad_logits.items():
-        found[f"tune, logits {title}"] = lambda v=value: lh.tune(v, labels, COUNTS)
-        found[f"gamma_path, logits {title}"] = lambda v=value: lh.gamma_path(v, labels, COUNTS)
-        found[f"compare, logits {title}"] = lambda v=value: lh.compare(v, labels, COUNTS)
-        found[f"tune_unlabelled, logits {title}"] = lambda v=value: lh.tune_unlabelled(v)
+        cases[f"tune, logits {title}"] = lambda v=value: lh.tune(v, labels, COUNTS)
+        cases[f"gamma_path, logits {title}"] = lambda v=value: lh.gamma_path(v, labels, COUNTS)
+        cases[f"compare, logits {title}"] = lambda v=value: lh.compare(v, labels, COUNTS)
+        cases[f"tune_unlabelled, logits {title}"] = lambda v=value: lh.tune_unlabelled(v)
     for title, value in bad_labels.items():
-        found[f"tune, labels {title}"] = lambda v=value: lh.tune(good, v, COUNTS)
-        found[f"gamma_path, labels {title}"] = lambda v=value: lh.gamma_path(good, v, COUNTS)
-        found[f"compare, labels {title}"] = lambda v=value: lh.compare(good, v, COUNTS)
+        cases[f"tune, labels {title}"] = lambda v=value: lh.tune(good, v, COUNTS)
+        cases[f"gamma_path, labels {title}"] = lambda v=value: lh.gamma_path(good, v, COUNTS)
+        cases[f"compare, labels {title}"] = lambda v=value: lh.compare(good, v, COUNTS)
     for title, value in bad_counts.items():
-        found[f"tune, counts {title}"] = lambda v=value: lh.tune(good, labels, v)
-        found[f"adjust, counts {title}"] = lambda v=value: lh.adjust(head, half, v)
-        found[f"rescale_, counts {title}"] = lambda v=value: lh.rescale_(layer, v, gamma=0.5)
-        found[f"gamma_path, counts {title}"] = lambda v=value: lh.gamma_path(good, labels, v)
-        found[f"tune_unlabelled, counts {title}"] = lambda v=value: lh.tune_unlabelled(
+        cases[f"tune, counts {title}"] = lambda v=value: lh.tune(good, labels, v)
+        cases[f"adjust, counts {title}"] = lambda v=value: lh.adjust(head, half, v)
+        cases[f"rescale_, counts {title}"] = lambda v=value: lh.rescale_(layer, v, gamma=0.5)
+        cases[f"gamma_path, counts {title}"] = lambda v=value: lh.gamma_path(good, labels, v)
+        cases[f"tune_unlabelled, counts {title}"] = lambda v=value: lh.tune_unlabelled(
             good, counts=v
         )
     for value in (np.nan, np.inf, "x", None, [1, 2], 1e6):
-        found[f"adjust, strength {value!r}"] = lambda v=value: lh.adjust(
+        cases[f"adjust, strength {value!r}"] = lambda v=value: lh.adjust(
             head, lh.rules.Rescale(v), COUNTS
         )
-        found[f"rescale_, gamma {value!r}"] = lambda v=value: lh.rescale_(layer, COUNTS, gamma=v)
-        found[f"adjust, tau {value!r}"] = lambda v=value: lh.adjust(head, lh.rules.Tau(v), COUNTS)
+        cases[f"rescale_, gamma {value!r}"] = lambda v=value: lh.rescale_(layer, COUNTS, gamma=v)
+        cases[f"adjust, tau {value!r}"] = lambda v=value: lh.adjust(head, lh.rules.Tau(v), COUNTS)
     for name, value in {"rule": "magic", "metric": "f1", "target": [1, 2], "kind": "probs", "chosen_on": 5,
                         "level": 2.0, "names": ["a"]}.items():  # fmt: skip
-        found[f"tune, {name} {value!r}"] = lambda n=name, v=value: lh.tune(
+        cases[f"tune, {name} {value!r}"] = lambda n=name, v=value: lh.tune(
             good, labels, COUNTS, **{n: v}
         )
     for value in (np.ones(4), np.ones((2, 3, 4)), "x", None, [[1, 2], [3, 4]]):
-        found[f"Head of {type(value).__name__} {np.shape(value)}"] = lambda v=value: lh.Head(v)
+        cases[f"Head of {type(value).__name__} {np.shape(value)}"] = lambda v=value: lh.Head(v)
     for name, value in {"floors": 3, "cost": [[1]], "metric": "f1"}.items():
-        found[f"Goal, {name} {value!r}"] = lambda n=name, v=value: lh.tune(
+        cases[f"Goal, {name} {value!r}"] = lambda n=name, v=value: lh.tune(
             good, labels, COUNTS, metric=lh.Goal(**{n: v})
         )
-    found["adjust of no head"] = lambda: lh.adjust(np.ones((4, 8)), half, COUNTS)  # type: ignore[arg-type]
-    found["rescale_ without a head"] = lambda: lh.rescale_(torch.nn.ReLU(), COUNTS, gamma=0.5)
-    found["adjust_ by a missing file"] = lambda: lh.adjust_(layer, "x.json")
-    found["WVN of a layer without weights"] = lambda: lh.WVN(
+    cases["adjust of no head"] = lambda: lh.adjust(np.ones((4, 8)), half, COUNTS)  # type: ignore[arg-type]
+    cases["rescale_ without a head"] = lambda: lh.rescale_(torch.nn.ReLU(), COUNTS, gamma=0.5)
+    cases["adjust_ by a missing file"] = lambda: lh.adjust_(layer, "x.json")
+    cases["WVN of a layer without weights"] = lambda: lh.WVN(
         torch.optim.SGD(layer.parameters(), 0.1), torch.nn.ReLU()
     )
-    return found
+    return cases
 
 
 def check(budget: Budget) -> Found:
     """Make every mistake; in the quick profile every third."""
     preload()
-    found = Found({"cases": 0, "on the command line": 0, "in calls": 0})
+    findings = Found({"cases": 0, "on the command line": 0, "in calls": 0})
     with TemporaryDirectory() as place:
         folder = Path(place)
         _make_folder(folder)
@@ -239,21 +239,21 @@ def check(budget: Budget) -> Found:
             before = digests(folder)
             every = budget.size(3, 1)
             for title, words in list(command_cases().items())[::every]:
-                found.done["on the command line"] += 1
+                findings.done["on the command line"] += 1
                 if wrong := _command(words):
-                    found.failures.append(f"{title}: {wrong}")
+                    findings.failures.append(f"{title}: {wrong}")
                 if (now := digests(folder)) != before:
-                    found.failures.append(f"{title}: files changed")
+                    findings.failures.append(f"{title}: files changed")
                     before = now
             for title, call in list(call_cases().items())[::every]:
-                found.done["in calls"] += 1
+                findings.done["in calls"] += 1
                 if wrong := _call(call):
-                    found.failures.append(f"{title}: {wrong}")
+                    findings.failures.append(f"{title}: {wrong}")
         finally:
             os.chdir(here)
-    found.done["cases"] = found.done["on the command line"] + found.done["in calls"]
-    found.lacks = lacking(found.done["cases"], TARGET, "cases")
-    return found
+    findings.done["cases"] = findings.done["on the command line"] + findings.done["in calls"]
+    findings.lacks = lacking(findings.done["cases"], TARGET, "cases")
+    return findings
 
 
 def _command(words: list[str]) -> str:

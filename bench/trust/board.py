@@ -84,10 +84,10 @@ class Budget:
             write=self.write,
         )
 
-    def note(self, found: "Found") -> None:
+    def note(self, findings: "Found") -> None:
         """Write what was found so far, if that was not done in the last ten seconds."""
         if self.write is not None and time.monotonic() - self.noted > 10:
-            self.write(found)
+            self.write(findings)
             self.noted = time.monotonic()
 
 
@@ -135,17 +135,17 @@ def run_row(row: Row, budget: Budget) -> dict[str, Any]:
     return describe(row, budget, row.check(budget))
 
 
-def describe(row: Row, budget: Budget, found: Found) -> dict[str, Any]:
+def describe(row: Row, budget: Budget, findings: Found) -> dict[str, Any]:
     """Return a row and what was found as results/trust.json holds it."""
     return {
         "promise": row.promise,
         "how": row.how,
         "target": row.target,
         "profile": budget.profile,
-        "done": found.done,
-        "failures": len(found.failures),
-        "failed": found.failures[:SHOWN],
-        "shortfall": found.lacks,
+        "done": findings.done,
+        "failures": len(findings.failures),
+        "failed": findings.failures[:SHOWN],
+        "shortfall": findings.lacks,
         "seconds": round(budget.passed, 1),
         "when": time.strftime("%Y-%m-%d"),
         "on": machine(),
@@ -154,15 +154,15 @@ def describe(row: Row, budget: Budget, found: Found) -> dict[str, Any]:
 
 def machine() -> dict[str, str]:
     """Return the versions and the machine that a result belongs to."""
-    found = {
+    versions = {
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
     for name in ("levelhead", "numpy", "torch", "safetensors", "onnx", "onnxruntime"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
+            versions[name] = "not installed"
     command = ["git", "rev-parse", "--short", "HEAD"]
     try:
         commit = subprocess.run(
@@ -170,11 +170,11 @@ def machine() -> dict[str, str]:
         ).stdout
     except OSError:  # no git
         commit = ""
-    if found["levelhead"] == "not installed":
+    if versions["levelhead"] == "not installed":
         from levelhead import __version__
 
-        found["levelhead"] = __version__
-    return found | {"commit": commit.strip() or os.environ.get("LEVELHEAD_COMMIT", "unknown")}
+        versions["levelhead"] = __version__
+    return versions | {"commit": commit.strip() or os.environ.get("LEVELHEAD_COMMIT", "unknown")}
 
 
 def verdict(result: Mapping[str, Any]) -> str:

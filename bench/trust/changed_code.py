@@ -20,8 +20,8 @@ def changed_functions(path: Path, mutant: Mutant) -> dict[tuple[str, int], CodeT
     """Return {(qualified name, first line): new code}, or None if the change is not inside a function."""
     source, old = _original(path)
     new = compile(mutate(source, mutant), str(path), "exec")
-    found: dict[tuple[str, int], CodeType] = {}
-    return found if _compare(old, new, found) else None
+    changed: dict[tuple[str, int], CodeType] = {}
+    return changed if _compare(old, new, changed) else None
 
 
 @cache
@@ -30,7 +30,7 @@ def _original(path: Path) -> tuple[str, CodeType]:
     return source, compile(source, str(path), "exec")
 
 
-def _compare(old: CodeType, new: CodeType, found: dict[tuple[str, int], CodeType]) -> bool:
+def _compare(old: CodeType, new: CodeType, changed: dict[tuple[str, int], CodeType]) -> bool:
     """Collect the functions that differ below a module or class; return False if more than these differ."""
     if (
         old.co_code != new.co_code
@@ -46,19 +46,22 @@ def _compare(old: CodeType, new: CodeType, found: dict[tuple[str, int], CodeType
             if a.co_name in RUN_AT_IMPORT or a.co_freevars != b.co_freevars:
                 return False
             if a.co_flags & inspect.CO_NEWLOCALS:
-                _collect(a, b, found)
-            elif not _compare(a, b, found):
+                _collect(a, b, changed)
+            elif not _compare(a, b, changed):
                 return False
     return True
 
 
-def _collect(old: CodeType, new: CodeType, found: dict[tuple[str, int], CodeType]) -> None:
+def _collect(old: CodeType, new: CodeType, changed: dict[tuple[str, int], CodeType]) -> None:
     """Add a function and what is defined inside it: some of it may be in memory already."""
-    found[old.co_qualname, old.co_firstlineno] = new
+    changed[old.co_qualname, old.co_firstlineno] = new
     pairs = zip(
-        *([one for one in code.co_consts if isinstance(one, CodeType)] for code in (old, new)),
+        *(
+            [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+            for code in (old, new)
+        ),
         strict=False,
     )
     for a, b in pairs:
         if a != b and a.co_freevars == b.co_freevars:
-            _collect(a, b, found)
+            _collect(a, b, changed)

@@ -215,7 +215,7 @@ def _wait(pid: int, limit: float, kill_after: float | None) -> tuple[int | None,
 
 def digests(folder: Path) -> dict[str, str]:
     """Return {relative path: sha256} of the files below a folder: links by their targets, all without their times."""
-    found = {}
+    digest_of = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or path.is_file():
             if path.is_symlink():
@@ -223,8 +223,8 @@ def digests(folder: Path) -> dict[str, str]:
             else:
                 content = path.read_bytes()
             timeless = _timeless(content, path.suffix)
-            found[str(path.relative_to(folder))] = hashlib.sha256(timeless).hexdigest()
-    return found
+            digest_of[str(path.relative_to(folder))] = hashlib.sha256(timeless).hexdigest()
+    return digest_of
 
 
 def _timeless(content: bytes, suffix: str) -> bytes:
@@ -355,8 +355,8 @@ def make_inputs(folder: Path) -> None:
     gemm = helper.make_node("Gemm", ["x", "W", "b"], ["y"], transB=1)
     constants = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(bias, "b")]
     graph = helper.make_graph([gemm], "g", ends[:1], ends[1:], constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (folder / "m.onnx").write_bytes(made.SerializeToString())
+    onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (folder / "m.onnx").write_bytes(onnx_model.SerializeToString())
     (folder / "c.json").write_text(json.dumps(COUNTS))
     labels = rng.integers(4, size=400)
     np.save(

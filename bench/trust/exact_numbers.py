@@ -367,9 +367,9 @@ def check_numbers(
 
 def main() -> None:
     """Run as many pairs as the first argument says, with the seed that the second says."""
-    found = check_numbers(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    print(json.dumps(found))
-    sys.exit(bool(found["wrong"]))
+    counted = check_numbers(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    print(json.dumps(counted))
+    sys.exit(bool(counted["wrong"]))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ QUICK = ("rescale .safetensors", "rescale shards", "undo")
 
 def check(budget: Budget) -> Found:
     """Fail every call of every command; in the quick profile a few of some commands."""
-    found = Found(
+    findings = Found(
         {
             "calls failed": 0,
             "by command": {},
@@ -55,19 +55,19 @@ def check(budget: Budget) -> Found:
         }
     )
     if shutil.which("strace") is None:
-        found.lacks = "nothing was run: this machine has no strace"
-        return found
+        findings.lacks = "nothing was run: this machine has no strace"
+        return findings
     preload()
     names = list(COMMANDS if budget.profile == "full" else QUICK)[budget.index :: budget.parts]
     with TemporaryDirectory() as place:
         work = Workspace(Path(place).resolve())
         for i, name in enumerate(names):
             done, calls = _fail_all(
-                name, COMMANDS[name], work, budget.part(1 / (len(names) - i)), found
+                name, COMMANDS[name], work, budget.part(1 / (len(names) - i)), findings
             )
-            found.done["by command"][name] = f"{done} of {calls}"
-    found.lacks = lacks(found.done)
-    return found
+            findings.done["by command"][name] = f"{done} of {calls}"
+    findings.lacks = lacks(findings.done)
+    return findings
 
 
 def lacks(done: dict[str, Any]) -> str:
@@ -84,7 +84,7 @@ def lacks(done: dict[str, Any]) -> str:
 
 
 def _fail_all(
-    name: str, command: Command, work: Workspace, budget: Budget, found: Found
+    name: str, command: Command, work: Workspace, budget: Budget, findings: Found
 ) -> tuple[int, int]:
     """Fail the calls of a command, evenly spread over all if time is short; return how many, of how many."""
     whole, _ = work.complete(command, prepare=fork_workers)
@@ -114,13 +114,13 @@ def _fail_all(
         title = f"{name}, {call} {number}"
         wrong = work.check_inputs()
         if ended.status == 0:  # the call was not needed, or was tried again
-            found.done["not noticed"] += 1
+            findings.done["not noticed"] += 1
             wrong += differences(work.out, whole)
         else:
             if ended.refusal:
                 wrong.append(ended.refusal)
             else:
-                found.done["refused in one line"] += 1
+                findings.done["refused in one line"] += 1
             if not command.keeps_parts:
                 wrong += half_written(work.out, whole)
             # Now that the disk is well again, the same command must do it all.
@@ -130,11 +130,11 @@ def _fail_all(
                 wrong.append(f"again: {again.err[-200:]}")
             else:
                 wrong += differences(work.out, whole)
-        found.failures += [f"{title}: {what}" for what in wrong]
+        findings.failures += [f"{title}: {what}" for what in wrong]
         done += 1
-        found.done["by call"][call] = found.done["by call"].get(call, 0) + 1
-        found.done["calls failed"] += 1
-        budget.note(found)
+        findings.done["by call"][call] = findings.done["by call"].get(call, 0) + 1
+        findings.done["calls failed"] += 1
+        budget.note(findings)
     return done, len(calls)
 
 
@@ -154,7 +154,7 @@ def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
     if ended.status != 0:
         raise SystemExit(f"{command.words}: {ended}")
     seen: Counter[tuple[str, str]] = Counter()
-    found = {}  # in order, each once
+    calls = {}  # in order, each once
     for line in log.read_text(errors="replace").splitlines():
         match = re.match(r"(\d+) +(\w+)\(", line)
         if match is None:
@@ -166,9 +166,9 @@ def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
         # Of the workspace, or by a relative name, which is in it.
         ours = str(work.folder) in named or ("AT_FDCWD" in line and '"/' not in named)
         if ours and "= -1" not in line:
-            found[call, seen[process, call]] = None
+            calls[call, seen[process, call]] = None
     log.unlink()
-    return list(found)
+    return list(calls)
 
 
 ROW = Row(

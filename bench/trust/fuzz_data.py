@@ -55,10 +55,10 @@ WORDS += [
 
 def seeds() -> dict[str, list[bytes]]:
     """Return sound files by suffix, made by the libraries that users have."""
-    made: dict[str, list[bytes]] = {}
+    contents: dict[str, list[bytes]] = {}
 
     def add(suffix: str, content: Any) -> None:
-        made.setdefault(suffix, []).append(
+        contents.setdefault(suffix, []).append(
             content if isinstance(content, bytes) else content.encode()
         )
 
@@ -165,7 +165,7 @@ def seeds() -> dict[str, list[bytes]]:
             buffer = io.BytesIO()
             torch.save(value, buffer)
             add(".pt", buffer.getvalue())
-    return made
+    return contents
 
 
 def damaged(rng: random.Random) -> tuple[str, bytes]:
@@ -208,7 +208,7 @@ def _read_all(path: Path) -> None:
 
 def _readers(suffix: str) -> dict[str, Callable[[Path], Any]]:
     """Return what reads a file of this suffix, by the name of what is read."""
-    found: dict[str, Callable[[Path], Any]] = {
+    readers: dict[str, Callable[[Path], Any]] = {
         "logits": lambda path: check_logits(arrays.read(path)),
         "labels": lambda path: arrays.read(path, wanted="labels").tolist(),
         "samples": _read_all,
@@ -216,10 +216,10 @@ def _readers(suffix: str) -> dict[str, Callable[[Path], Any]]:
         "names": read_names,
     }
     if suffix == ".json":
-        found["tuned"] = tuned_of
+        readers["tuned"] = tuned_of
     if suffix == ".safetensors" and Snapshot is not None:
-        found["snapshot"] = Snapshot.load
-    return found
+        readers["snapshot"] = Snapshot.load
+    return readers
 
 
 def _resolved(counts: Any) -> Any:

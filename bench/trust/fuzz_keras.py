@@ -33,12 +33,12 @@ def sound() -> list[bytes]:
     os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras
 
-    given = keras.Input((4,))
-    hidden = keras.layers.Dense(5, activation="relu")(given)
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(5, activation="relu")(inputs)
     top = keras.layers.Dense(3, name="top")(keras.layers.Dropout(0.1)(hidden))
     models = [
-        keras.Model(given, top),
-        keras.Model(given, keras.layers.Softmax()(top)),
+        keras.Model(inputs, top),
+        keras.Model(inputs, keras.layers.Softmax()(top)),
         keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]),
     ]
     with tempfile.TemporaryDirectory() as folder:
@@ -93,8 +93,8 @@ def case(rng: random.Random, folder: Path) -> None:
     differs = {name for name in before if before[name] != after.get(name)}
     if before.keys() != after.keys() or differs - {WEIGHTS}:
         raise Contradiction(f"changed {differs}")
-    found = ModelFile.at(path).locate_head()
-    spans = [span for layer in found.layers for span in layer.spans]
+    head = ModelFile.at(path).locate_head()
+    spans = [span for layer in head.layers for span in layer.spans]
     # Byte by byte: what lies outside of the head must be as it was.
     allowed = {at for span in spans for at in range(span.offset, span.offset + span.nbytes)}
     start = data.index(before[WEIGHTS])

@@ -43,8 +43,8 @@ SOUND = [
 
 def arrays(path: Path) -> dict[str, bytes]:
     """Return the bytes of every array, as numpy reads them."""
-    with np.load(path, allow_pickle=False) as found:
-        return {key: found[key].tobytes() for key in found.files}
+    with np.load(path, allow_pickle=False) as stored:
+        return {key: stored[key].tobytes() for key in stored.files}
 
 
 def case(rng: random.Random, folder: Path) -> None:

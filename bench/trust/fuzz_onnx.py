@@ -37,9 +37,9 @@ def model(nodes: list[Any], constants: list[Any]) -> bytes:
         for name, size in (("x", 4), ("y", 3))
     ]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    made.metadata_props.add(key="author", value="somebody")
-    return made.SerializeToString()
+    onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx_model.metadata_props.add(key="author", value="somebody")
+    return onnx_model.SerializeToString()
 
 
 def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
@@ -98,7 +98,7 @@ SOUND = [
 
 def numbers(path: Path) -> list[tuple[str, bytes]]:
     """Return every tensor of a model as protobuf reads it, with the bytes that it has in another file."""
-    found = []
+    tensors = []
     for tensor in messages(onnx.load(path, load_external_data=False), "TensorProto"):
         place = {entry.key: entry.value for entry in tensor.external_data}
         outside = b""
@@ -106,8 +106,8 @@ def numbers(path: Path) -> list[tuple[str, bytes]]:
             start, size = int(place.get("offset", 0)), 4 * int(np.prod(tensor.dims))
             outside = (path.parent / place["location"]).read_bytes()[start : start + size]
             del tensor.external_data[:]
-        found.append((tensor.name, tensor.SerializeToString(deterministic=True) + outside))
-    return found
+        tensors.append((tensor.name, tensor.SerializeToString(deterministic=True) + outside))
+    return tensors
 
 
 def lost_in_rounding(path: Path, offset: np.ndarray) -> bool:

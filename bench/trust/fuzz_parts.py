@@ -34,8 +34,8 @@ from .harness import Contradiction, drive_readers, main
 from .mutators import damage_bytes, damage_json, damage_message, read_zip
 
 PICKLES = [
-    next(data for name, data in read_zip(one) if name.endswith("data.pkl"))
-    for one in STATE_DICTS[:4]
+    next(data for name, data in read_zip(state_dict) if name.endswith("data.pkl"))
+    for state_dict in STATE_DICTS[:4]
 ]
 PICKLES += [
     pickle.dumps({"epoch": 7, "names": ["a"] * 3, "x": (1.5, b"ab")}, protocol)
@@ -106,15 +106,15 @@ def read_message(path: Path) -> None:
         return  # protobuf refuses it, which the ONNX reader asks first
     try:
         file = WireFile.of(path)
-        found = [one.number for one in file.fields(0, file.size)]
+        numbers = [field.number for field in file.fields(0, file.size)]
     except LevelheadError as error:  # of a group, which no ONNX file has
         raise LevelheadError(f"{path}: {error}") from None
     try:
         ours = file.locate([(7, None)]) != (0, 0)
     except LevelheadError:  # of two graphs, protobuf makes one
-        ours = found.count(7) > 1
+        ours = numbers.count(7) > 1
     if ours != model.HasField("graph"):
-        raise Contradiction(f"fields {found}, and a graph: {model.HasField('graph')}")
+        raise Contradiction(f"fields {numbers}, and a graph: {model.HasField('graph')}")
 
 
 def read_pickle(path: Path) -> None:

@@ -71,9 +71,9 @@ def tensors(
     value: Any, place: tuple[object, ...] = (), depth: int = 0
 ) -> dict[tuple[object, ...], bytes]:
     """Return the bytes of every tensor in what torch loaded, by the keys that lead to it."""
-    found: dict[tuple[object, ...], bytes] = {}
+    bytes_of: dict[tuple[object, ...], bytes] = {}
     if depth > 6:
-        return found
+        return bytes_of
     pairs: Iterable[tuple[object, Any]] = ()
     if isinstance(value, dict):
         pairs = value.items()
@@ -81,10 +81,10 @@ def tensors(
         pairs = enumerate(value)
     for key, inner in pairs:
         if isinstance(inner, torch.Tensor):
-            found[(*place, key)] = _bytes_of(inner.detach())
+            bytes_of[(*place, key)] = _bytes_of(inner.detach())
         else:
-            found |= tensors(inner, (*place, key), depth + 1)
-    return found
+            bytes_of |= tensors(inner, (*place, key), depth + 1)
+    return bytes_of
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:

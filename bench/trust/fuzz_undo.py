@@ -31,7 +31,7 @@ def adjusted() -> list[tuple[str, bytes, bytes, bytes]]:
     """Return (suffix, model, adjusted model, what was kept of it) for each format."""
     file = io.BytesIO()
     torch.save({"fc.weight": torch.tensor(WEIGHT)}, file)
-    found = []
+    models = []
     with TemporaryDirectory() as folder:
         for suffix, data in (
             (".safetensors", save({"fc.weight": WEIGHT})),
@@ -41,10 +41,10 @@ def adjusted() -> list[tuple[str, bytes, bytes, bytes]]:
             path, out = Path(folder, f"m{suffix}"), Path(folder, f"o{suffix}")
             path.write_bytes(data)
             adjust_file(path, out, Rescale(0.5), [16, 4, 1])
-            found.append(
+            models.append(
                 (suffix, data, out.read_bytes(), out.with_name(f"{out.name}.original").read_bytes())
             )
-    return found
+    return models
 
 
 ADJUSTED = adjusted()

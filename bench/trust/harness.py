@@ -228,8 +228,8 @@ def main(name: str, run: Callable[..., dict[str, Any]]) -> None:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the inputs that went wrong")
-    given = parser.parse_args()
-    found = run(
-        executions=given.executions, seed=given.seed, seconds=given.seconds, keep=given.keep
+    options = parser.parse_args()
+    summary = run(
+        executions=options.executions, seed=options.seed, seconds=options.seconds, keep=options.keep
     )
-    print(json.dumps({"fuzzer": name, **found}))
+    print(json.dumps({"fuzzer": name, **summary}))

@@ -108,12 +108,12 @@ def _torch_zip(
 ) -> bytes:
     """Return an archive as torch.save writes it."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", compression) as made:
-        made.writestr("archive/data.pkl", pickled)
-        made.writestr("archive/byteorder", b"little")
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/byteorder", b"little")
         for name, data in (records or {}).items():
-            made.writestr(f"archive/{name}", data)
-        made.writestr("archive/version", b"3\n")
+            archive.writestr(f"archive/{name}", data)
+        archive.writestr("archive/version", b"3\n")
     return file.getvalue()
 
 
@@ -154,8 +154,8 @@ def _pickles() -> None:
         bare = pickle.dumps(payloads()["os.system"], protocol=protocol)
         add(f"objects in .npy, protocol {protocol}", "x.npy", _npy("'|O'", "(1,)", bare), tune)
     inner = io.BytesIO()
-    with zipfile.ZipFile(inner, "w") as made:
-        made.writestr("logits.npy", _npy("'|O'", "(1,)", pickle.dumps(payloads()["exec"])))
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("logits.npy", _npy("'|O'", "(1,)", pickle.dumps(payloads()["exec"])))
     add("objects in .npz", "x.npz", inner.getvalue(), tune)
     for suffix in (".pkl", ".joblib", ".pt2", ".pickle"):
         add(f"a {suffix} model", f"x{suffix}", pickle.dumps(payloads()["os.system"]), inspect)
@@ -249,8 +249,8 @@ def _bombs() -> None:
     def npz() -> bytes:
         file = io.BytesIO()
         with (
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made,
-            made.open("logits.npy", "w", force_zip64=True) as inner,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("logits.npy", "w", force_zip64=True) as inner,
         ):
             inner.write(_npy("'<f8'", f"({1 << 24}, 16)"))
             for _ in range(64):
@@ -372,11 +372,11 @@ def _external(where: str) -> Case:
             for n, size in (("x", 8), ("y", 4))
         ]
         gemm = helper.make_node("Gemm", ["x", "W"], ["y"], transB=1)
-        made = helper.make_model(helper.make_graph([gemm], "g", ends[:1], ends[1:], [weight]))
+        onnx_model = helper.make_model(helper.make_graph([gemm], "g", ends[:1], ends[1:], [weight]))
         (folder / "x").mkdir()
         (folder / "outside.bin").write_bytes(np.ones(32, np.float32).tobytes())
         (folder / "x" / "link.bin").symlink_to("/dev/zero")
-        (folder / "x" / "x.onnx").write_bytes(made.SerializeToString())
+        (folder / "x" / "x.onnx").write_bytes(onnx_model.SerializeToString())
         return rescale("x/x.onnx", "out.onnx")
 
     return make

@@ -59,7 +59,7 @@ def guard() -> None:
 def check(budget: Budget) -> Found:
     """Run every case once: there are few enough for both profiles."""
     preload()
-    found = Found({"cases": 0, "largest memory beyond a sound file": 0, "of": ""})
+    findings = Found({"cases": 0, "largest memory beyond a sound file": 0, "of": ""})
     with TemporaryDirectory() as place:
         sound = Path(place, "sound")
         sound.mkdir()
@@ -69,23 +69,25 @@ def check(budget: Budget) -> Found:
         for number, title in enumerate(titles):
             if budget.spent:
                 break
-            _run_case(title, sound, Path(place, f"case-{number}"), usual, found)
-    found.done["largest memory beyond a sound file"] = (
-        f"{found.done['largest memory beyond a sound file'] / 1024:.1f} MiB"
+            _run_case(title, sound, Path(place, f"case-{number}"), usual, findings)
+    findings.done["largest memory beyond a sound file"] = (
+        f"{findings.done['largest memory beyond a sound file'] / 1024:.1f} MiB"
     )
-    found.lacks = lacking(found.done["cases"], TARGET, "cases")
-    return found
+    findings.lacks = lacking(findings.done["cases"], TARGET, "cases")
+    return findings
 
 
-def _run_case(title: str, sound: Path, folder: Path, usual: dict[str, int], found: Found) -> None:
-    """Run one case, and add what is wrong with its end to `found`.
+def _run_case(
+    title: str, sound: Path, folder: Path, usual: dict[str, int], findings: Found
+) -> None:
+    """Run one case, and add what is wrong with its end to `findings`.
 
     Args:
         title: of the case.
         sound: a folder of sound inputs, of which some are copied beside it.
         folder: for its files; does not exist yet, and is removed.
         usual: KiB that a command takes for a sound file, by suffix.
-        found: what is counted.
+        findings: what is counted.
     """
     folder.mkdir()
     for name in ("m.safetensors", "c.json"):
@@ -111,11 +113,11 @@ def _run_case(title: str, sound: Path, folder: Path, usual: dict[str, int], foun
         wrong.append("files changed")
     if peak > 2 * size + CONSTANT:
         wrong.append(f"{peak // 1024} MiB of memory for {size // 1024} MiB")
-    found.failures += [f"{title}: {what}" for what in wrong]
-    found.done["cases"] += 1
-    if peak > found.done["largest memory beyond a sound file"]:
-        found.done["largest memory beyond a sound file"] = peak
-        found.done["of"] = title
+    findings.failures += [f"{title}: {what}" for what in wrong]
+    findings.done["cases"] += 1
+    if peak > findings.done["largest memory beyond a sound file"]:
+        findings.done["largest memory beyond a sound file"] = peak
+        findings.done["of"] = title
     shutil.rmtree(folder)
 
 

@@ -62,9 +62,9 @@ def kill_runs(spec: Spec, kills: int, seed: int, folder: Path) -> dict:
             _, status = os.waitpid(pid, 0)
             if os.WIFSIGNALED(status):
                 hit, left = hit + 1, left - 1
-                found = Run.of(spec, place).path
+                run_folder = Run.of(spec, place).path
                 newest = max(
-                    (p.name for p in found.glob("checkpoint-*.safetensors")),
+                    (p.name for p in run_folder.glob("checkpoint-*.safetensors")),
                     default="checkpoint-0-000000",
                 )
                 inside += newest.split("-")[2] != "000000"

@@ -32,7 +32,7 @@ def check(budget: Budget) -> Found:
     """Kill every command as often as the profile says."""
     preload()
     rng = random.Random(1000 * budget.round + budget.index)
-    found = Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0})
+    findings = Found({"kills": 0, "by command": {}, "ended before the signal": 0, "compared": 0})
     wanted = budget.size(5, TARGET)
     names = list(QUICK if budget.profile == "quick" else COMMANDS)
     plain = [name for name in names if name not in SHARES]
@@ -49,10 +49,10 @@ def check(budget: Budget) -> Found:
                 rng,
                 kills[name],
                 budget.part(1 / (len(names) - i)),
-                found,
+                findings,
             )
-    found.lacks = lacks(found.done)
-    return found
+    findings.lacks = lacks(findings.done)
+    return findings
 
 
 def lacks(done: dict[str, Any]) -> str:
@@ -73,10 +73,10 @@ def _kill(
     rng: random.Random,
     wanted: int,
     budget: Budget,
-    found: Found,
+    findings: Found,
 ):
     """Kill a command so often, at most three times before it may end; compare what it has written then."""
-    found.done["by command"][name] = hits = 0
+    findings.done["by command"][name] = hits = 0
     # The processes of a sweep start anew, which takes a minute.
     if not wanted or (name == "sweep" and budget.seconds < 120):
         return
@@ -87,25 +87,25 @@ def _kill(
             words = command.words_now(work.out)
             ended = run(words, work.folder, kill_after=rng.random() * seconds, limit=600)
             if ended.status != -9:
-                found.done["ended before the signal"] += 1
+                findings.done["ended before the signal"] += 1
                 break
             hits += 1
-            found.done["kills"] += 1
-            found.done["by command"][name] += 1
-            budget.note(found)
-            found.failures += [f"{name}, killed: {what}" for what in work.check_inputs()]
+            findings.done["kills"] += 1
+            findings.done["by command"][name] += 1
+            budget.note(findings)
+            findings.failures += [f"{name}, killed: {what}" for what in work.check_inputs()]
             if not command.keeps_parts:
-                found.failures += [
+                findings.failures += [
                     f"{name}, killed: {what}" for what in half_written(work.out, whole)
                 ]
         ended = run(command.words_now(work.out), work.folder, limit=600)
         if ended.status != 0:
-            found.failures.append(
+            findings.failures.append(
                 f"{name}, again: status {ended.status}: {ended.err.strip()[-200:]}"
             )
         else:
-            found.failures += [f"{name}, again: {what}" for what in differences(work.out, whole)]
-            found.done["compared"] += 1
+            findings.failures += [f"{name}, again: {what}" for what in differences(work.out, whole)]
+            findings.done["compared"] += 1
 
 
 def half_written(out: Path, whole: dict[str, str]) -> list[str]:
@@ -121,9 +121,9 @@ def differences(out: Path, whole: dict[str, str]) -> list[str]:
     from .commands import digests
 
     now = digests(out)
-    found = [f"{name} is missing" for name in whole.keys() - now.keys()]
-    found += [f"{name} is left behind" for name in now.keys() - whole.keys()]
-    return found + [
+    lines = [f"{name} is missing" for name in whole.keys() - now.keys()]
+    lines += [f"{name} is left behind" for name in now.keys() - whole.keys()]
+    return lines + [
         f"{name} differs" for name in whole.keys() & now.keys() if now[name] != whole[name]
     ]
 

@@ -25,11 +25,11 @@ FUZZERS = {
 
 def check(budget: Budget) -> Found:
     """Run the fuzzers in turns, with a seed of its own for each, until there are executions enough."""
-    found = Found(
+    findings = Found(
         {"executions": 0, "read": 0, "refused": 0, "by reader": dict.fromkeys(FUZZERS, 0)}
     )
     wanted, turn = budget.own(budget.size(len(FUZZERS) * 100, TARGET)), 0
-    while found.done["executions"] < wanted and not budget.spent:
+    while findings.done["executions"] < wanted and not budget.spent:
         seed = 1000 + 1_000_000 * budget.round + budget.index + budget.parts * turn
         for name, seconds in FUZZERS.items():
             fuzzer = importlib.import_module(f".fuzz_{name}", __package__)
@@ -38,19 +38,19 @@ def check(budget: Budget) -> Found:
                 if budget.profile == "quick"
                 else {"executions": 10**7, "seconds": seconds}
             )
-            one = fuzzer.run(seed=seed, keep=budget.keep, **limits)
-            found.done["by reader"][name] += one["executions"]
-            found.done["executions"] += one["executions"]
-            found.done["read"] += one["read"]
-            found.done["refused"] += one["documented errors"]
-            found.failures += [
+            summary = fuzzer.run(seed=seed, keep=budget.keep, **limits)
+            findings.done["by reader"][name] += summary["executions"]
+            findings.done["executions"] += summary["executions"]
+            findings.done["read"] += summary["read"]
+            findings.done["refused"] += summary["documented errors"]
+            findings.failures += [
                 f"{name}, case {first}: {what} ({times} times)"
-                for what, (times, first) in one["wrong"].items()
+                for what, (times, first) in summary["wrong"].items()
             ]
-            budget.note(found)
+            budget.note(findings)
         turn += 1
-    found.lacks = lacks(found.done)
-    return found
+    findings.lacks = lacks(findings.done)
+    return findings
 
 
 def lacks(done: dict[str, Any]) -> str:

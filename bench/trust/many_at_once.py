@@ -28,13 +28,13 @@ SPECS, PROCESSES = 200, 8
 def check(budget: Budget) -> Found:
     """Train specs by many processes, then let writers race."""
     preload()
-    found = Found({"processes": 0, "specs": 0, "killed": 0, "races of two writers": 0})
+    findings = Found({"processes": 0, "specs": 0, "killed": 0, "races of two writers": 0})
     with TemporaryDirectory() as place:
-        _train_together(Path(place), budget.part(0.7), found)
+        _train_together(Path(place), budget.part(0.7), findings)
     with TemporaryDirectory() as place:
-        _race(Path(place), budget, found)
-    found.lacks = lacks(found.done)
-    return found
+        _race(Path(place), budget, findings)
+    findings.lacks = lacks(findings.done)
+    return findings
 
 
 def lacks(done: dict[str, Any]) -> str:
@@ -46,7 +46,7 @@ def lacks(done: dict[str, Any]) -> str:
     return "; ".join(filter(None, short))
 
 
-def _train_together(place: Path, budget: Budget, found: Found) -> None:
+def _train_together(place: Path, budget: Budget, findings: Found) -> None:
     """Every process goes through all specs, in an order of its own; every third one is killed and started again."""
     from levelhead_lab.runs.run_folder import Run
     from levelhead_lab.runs.spec import Spec
@@ -68,27 +68,27 @@ def _train_together(place: Path, budget: Budget, found: Found) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL:
-                    found.done["killed"] += 1
+                    findings.done["killed"] += 1
                 alive[seed] = _worker(more, runs, seed + 100)
         for pid in alive:
             if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-                found.failures.append(f"a process ended with {code}")
+                findings.failures.append(f"a process ended with {code}")
         specs += more
-        found.done["specs"], found.done["processes"] = len(specs), processes
-        budget.note(found)
+        findings.done["specs"], findings.done["processes"] = len(specs), processes
+        budget.note(findings)
     # All are finished now: each must be whole, and trained once.
     for spec in specs:
-        one = Run.of(spec, runs)
+        run = Run.of(spec, runs)
         try:
-            one.check_files()
-            epochs = [record["epoch"] for record in one.log]
+            run.check_files()
+            epochs = [record["epoch"] for record in run.log]
         except (OSError, ValueError) as error:
-            found.failures.append(f"{one.path.name}: {error}")
+            findings.failures.append(f"{run.path.name}: {error}")
         else:
             if epochs != sorted(set(epochs)) or len(epochs) != 1:
-                found.failures.append(f"{one.path.name}: epochs {epochs}, expected one of each")
-        left = [path.name for path in one.path.iterdir() if path.name.endswith(".tmp")]
-        found.failures += [f"{one.path.name}: {name} is left behind" for name in left]
+                findings.failures.append(f"{run.path.name}: epochs {epochs}, expected one of each")
+        left = [path.name for path in run.path.iterdir() if path.name.endswith(".tmp")]
+        findings.failures += [f"{run.path.name}: {name} is left behind" for name in left]
 
 
 def _worker(specs, runs: Path, seed: int) -> int:
@@ -119,7 +119,7 @@ def _worker(specs, runs: Path, seed: int) -> int:
         os._exit(code)
 
 
-def _race(place: Path, budget: Budget, found: Found) -> None:
+def _race(place: Path, budget: Budget, findings: Found) -> None:
     """Two commands write one file at the same time; what is there afterwards is what one of them writes alone."""
     work, rng = Workspace(place), random.Random(1)
     words = [
@@ -139,9 +139,9 @@ def _race(place: Path, budget: Budget, found: Found) -> None:
         for strength in ("0.25", "0.75")
     ]
     alone = []
-    for one in words:
+    for command in words:
         work.empty()
-        run(one, work.folder)
+        run(command, work.folder)
         alone.append(digests(work.out)["o.safetensors"])
     for _ in range(budget.size(3, 100)):
         if budget.spent:
@@ -157,18 +157,18 @@ def _race(place: Path, budget: Budget, found: Found) -> None:
         os.waitpid(pid, 0)
         now = digests(work.out)
         if now.get("o.safetensors") not in alone:
-            found.failures.append("two writers: the file is neither's")
+            findings.failures.append("two writers: the file is neither's")
         if extra := now.keys() - {"o.safetensors", "o.safetensors.original"}:
-            found.failures.append(f"two writers: {extra} left behind")
+            findings.failures.append(f"two writers: {extra} left behind")
         back = run(["undo", "out/o.safetensors", "-o", "out/back.safetensors"], work.folder)
         if (
             back.status != 0
             or digests(work.out).get("back.safetensors") != work.inputs["m.safetensors"]
         ):
-            found.failures.append(
+            findings.failures.append(
                 f"two writers: undo gives status {back.status}: {back.err.strip()[-150:]}"
             )
-        found.done["races of two writers"] += 1
+        findings.done["races of two writers"] += 1
 
 
 ROW = Row(

@@ -39,12 +39,12 @@ def find_mutants(source: str) -> list[Mutant]:
     [(2, 'return None'), (2, '< becomes <='), (2, '3 becomes 4')]
     """
     tree = ast.parse(source)
-    left_out = {id(one) for skipped in _skipped(tree) for one in ast.walk(skipped)}
-    found = []
+    left_out = {id(inner) for skipped in _skipped(tree) for inner in ast.walk(skipped)}
+    mutants = []
     for i, node in enumerate(ast.walk(tree)):
         if id(node) not in left_out and (what := _change(node, apply=False)):
-            found.append(Mutant(getattr(node, "lineno", 0), what, i))
-    return found
+            mutants.append(Mutant(getattr(node, "lineno", 0), what, i))
+    return mutants
 
 
 def mutate(source: str, mutant: Mutant) -> ast.Module:
@@ -83,7 +83,7 @@ def _skipped(tree: ast.AST) -> Iterator[ast.AST]:
 
 def _is_type(node: ast.AST) -> bool:
     """Return whether an expression looks like a type: Literal[...], A | B, dict[str, int]."""
-    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     return bool(
         names & {"Literal", "Callable", "Annotated", "Sequence", "Mapping", "tuple", "dict", "list"}
     )

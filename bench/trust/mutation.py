@@ -101,11 +101,11 @@ def check(budget: Budget) -> Found:
         "not reached by a test": 0,
         "cannot be run": 0,
     }
-    found = Found({**done, "survivors": []})
+    findings = Found({**done, "survivors": []})
     folder = None
     if budget.keep is not None:
         folder = budget.keep.parent
-    record = _Record(found, folder, budget.index)
+    record = _Record(findings, folder, budget.index)
     # The order is the same in every process, so that each can take its share of it.
     mine = record.left(every)[budget.index :: budget.parts][: budget.size(5, len(every))]
     rooms = TESTS
@@ -126,9 +126,9 @@ def check(budget: Budget) -> Found:
                 [*OPTIONS, "--continue-on-collection-errors", *places, *files],
                 plugins=[_FirstFailure(), loop],
             )
-    found.done["survivors"].sort()
-    found.lacks = lacks(found.done)
-    return found
+    findings.done["survivors"].sort()
+    findings.lacks = lacks(findings.done)
+    return findings
 
 
 def lacks(done: dict[str, Any]) -> str:
@@ -167,8 +167,8 @@ class _FirstFailure:
 class _Record:
     """What became of each mutant; written to a folder, from which a later run takes what it need not do again."""
 
-    def __init__(self, found: Found, folder: Path | None = None, index: int = 0) -> None:
-        self.found = found
+    def __init__(self, findings: Found, folder: Path | None = None, index: int = 0) -> None:
+        self.found = findings
         self.folder = folder
         self.old = {}  # what became of mutants in earlier runs, by key
         self.log = None
@@ -270,16 +270,18 @@ class _Loop:
         """Find every function in memory by its file, name and line, and everything that remembers results."""
         self.caches = []
         gc.unfreeze()  # conftest.py has frozen what was there when all tests were collected
-        for one in gc.get_objects():
-            if type(one) is FunctionType and one.__code__.co_filename.startswith(f"{SOURCE}/"):
-                code = one.__code__
+        for living in gc.get_objects():
+            if type(living) is FunctionType and living.__code__.co_filename.startswith(
+                f"{SOURCE}/"
+            ):
+                code = living.__code__
                 self.functions.setdefault(
                     (code.co_filename, code.co_qualname, code.co_firstlineno), []
-                ).append(one)
-            elif type(one) is functools._lru_cache_wrapper and str(one.__module__).startswith(
+                ).append(living)
+            elif type(living) is functools._lru_cache_wrapper and str(living.__module__).startswith(
                 "levelhead"
             ):
-                self.caches.append(one)
+                self.caches.append(living)
 
     def _first_pass(self, reached: Reached) -> None:
         """Run every mutant: first against its shortest tests, and survivors of these for longer.
@@ -317,7 +319,7 @@ class _Loop:
     def _import_changed(self, reached: Reached) -> None:
         """Run the mutants outside of functions: with a new import of everything, against the tests of their module."""
         usual: dict[Path, tuple[int, float]] = {}
-        for path, mutant in sorted(self.outside, key=lambda one: one[0]):
+        for path, mutant in sorted(self.outside, key=lambda pair: pair[0]):
             if self.budget.spent:
                 return
             tests = reached.within(reached.tests_of(path), FIRST)[:MOST_IMPORTED]
@@ -425,14 +427,14 @@ def nearest_tests(path: Path) -> list[str]:
     wanted = re.compile(rf"\b({words})\b")
     tests = sorted(
         (ROOT / "tests" / path.parent.name).glob("test_*.py"),
-        key=lambda one: one.stem != f"test_{path.stem}",
+        key=lambda test: test.stem != f"test_{path.stem}",
     )
-    own = [
-        one
-        for one in tests
-        if one.stem == f"test_{path.stem}" or wanted.search(one.read_text(encoding="utf-8"))
+    named_so = [
+        test
+        for test in tests
+        if test.stem == f"test_{path.stem}" or wanted.search(test.read_text(encoding="utf-8"))
     ]
-    return [str(one) for one in own]
+    return [str(test) for test in named_so]
 
 
 def _import_and_run(
@@ -462,7 +464,9 @@ def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Pa
 
     sys.dont_write_bytecode = True
     # The pytest around this one reads a module that it was given by name itself, and would not see the changed code.
-    sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if not isinstance(finder, AssertionRewritingHook)
+    ]
     for name in [
         name
         for name in sys.modules
@@ -495,23 +499,25 @@ def main() -> None:
     path = Path(sys.argv[1]).resolve()
     lines = {int(word) for word in sys.argv[2:]}
     chosen = [
-        (path, one) for one in find_mutants(path.read_text()) if not lines or one.line in lines
+        (path, mutant)
+        for mutant in find_mutants(path.read_text())
+        if not lines or mutant.line in lines
     ]
     import pytest
 
     os.environ["CI"] = "1"
-    found = Found(
+    findings = Found(
         {"run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0, "survivors": []}
     )
     with tempfile.TemporaryDirectory() as scratch:
-        record = _Record(found)
+        record = _Record(findings)
         loop = _Loop(chosen, Budget("full"), record, Path(scratch))
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
             pytest.main(
                 [*OPTIONS, *nearest_tests(path), str(path)], plugins=[_FirstFailure(), loop]
             )
-    print(json.dumps(found.done, indent=1))
+    print(json.dumps(findings.done, indent=1))
 
 
 ROW = Row(

@@ -48,7 +48,7 @@ def forbid() -> None:
 def check(budget: Budget) -> Found:
     """Run every command once; a connection, or an end other than 0, is a failure."""
     preload()
-    found = Found(
+    findings = Found(
         {
             "commands": 0,
             "connections": 0,
@@ -56,8 +56,8 @@ def check(budget: Budget) -> Found:
         }
     )
     writers = {
-        name: one.words
-        for name, one in COMMANDS.items()
+        name: command.words
+        for name, command in COMMANDS.items()
         if budget.profile == "full" or name != "sweep"
     }
     with TemporaryDirectory() as place:
@@ -73,26 +73,28 @@ def check(budget: Budget) -> Found:
                 for word in words
             ]
             log, trace = Path(place, "out", "network.trace"), None
-            if found.done["watched in the kernel"]:
+            if findings.done["watched in the kernel"]:
                 trace = ["-o", str(log), "-e", "trace=connect,bind,sendto,sendmsg"]
             ended = run(words, work.folder, prepare=forbid, trace=trace, limit=600)
             text = log.read_text(errors="replace") if log.exists() else ""
             # Sockets between processes of one machine (AF_UNIX) are no network.
             calls = [line for line in text.splitlines() if "AF_INET" in line]
             log.unlink(missing_ok=True)
-            found.done["commands"] += 1
-            found.done["connections"] += len(calls) + ended.err.count("NETWORK ")
+            findings.done["commands"] += 1
+            findings.done["connections"] += len(calls) + ended.err.count("NETWORK ")
             if calls or "NETWORK " in ended.err:
-                found.failures.append(f"{name}: {(calls or [ended.err.strip()])[0][:200]}")
+                findings.failures.append(f"{name}: {(calls or [ended.err.strip()])[0][:200]}")
             if ended.status != 0:
-                found.failures.append(f"{name}: status {ended.status}: {ended.err.strip()[-200:]}")
+                findings.failures.append(
+                    f"{name}: status {ended.status}: {ended.err.strip()[-200:]}"
+                )
             if name not in ("train", "evaluate"):  # evaluate reads what train wrote
                 keep = {path.name for path in work.out.iterdir() if (path / "done.json").exists()}
                 if not keep:
                     work.empty()
     missing = [name for name in ("sweep", "demo") if budget.profile == "quick"]
-    found.lacks = f"not run: {', '.join(missing)}" if missing else ""
-    return found
+    findings.lacks = f"not run: {', '.join(missing)}" if missing else ""
+    return findings
 
 
 ROW = Row(

@@ -30,18 +30,18 @@ class Reached:
 
     def tests_of(self, path: Path) -> list[str]:
         """Return the tests that reach any line of a file, the shortest first."""
-        found = {name for names in self.lines.get(str(path), {}).values() for name in names}
-        return sorted(found, key=lambda name: self.seconds[name])
+        reaching = {name for names in self.lines.get(str(path), {}).values() for name in names}
+        return sorted(reaching, key=lambda name: self.seconds[name])
 
     def within(self, tests: list[str], seconds: float) -> list[str]:
         """Return as many of the first tests as these seconds allow; one, at least."""
-        total, found = 0.0, []
+        total, chosen = 0.0, []
         for name in tests:
             total += self.seconds[name]
-            if found and total > seconds:
+            if chosen and total > seconds:
                 break
-            found.append(name)
-        return found
+            chosen.append(name)
+        return chosen
 
 
 def reach_lines(items: list[Any], out: Path, source: Path) -> None:
@@ -64,7 +64,7 @@ def reach_lines(items: list[Any], out: Path, source: Path) -> None:
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         return trace_lines(frame, event, _) if frame.f_code.co_filename.startswith(begin) else None
 
-    found = {}
+    reached = {}
     for item, after in zip(items, [*items[1:], None], strict=True):
         seen.clear()
         began = time.process_time()
@@ -76,9 +76,9 @@ def reach_lines(items: list[Any], out: Path, source: Path) -> None:
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
         if all(report.passed for report in reports):
-            found[item.nodeid] = [time.process_time() - began, sorted(seen)]
+            reached[item.nodeid] = [time.process_time() - began, sorted(seen)]
     new = out.with_suffix(".new")
-    new.write_text(json.dumps(found))
+    new.write_text(json.dumps(reached))
     new.replace(out)
 
 

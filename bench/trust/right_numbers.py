@@ -18,18 +18,18 @@ def check(budget: Budget) -> Found:
     wanted = budget.own(budget.size(20_000, TARGET))
     rng = np.random.default_rng([budget.size(0, 1), budget.index, budget.round])
     rows, gammas = (60, 12) if budget.profile == "quick" else (2000, 60)
-    found = Found({"pairs": 0, "undecided": 0, "families": len(FAMILIES), "wrong": 0})
-    while found.done["pairs"] < wanted and not budget.spent:
+    findings = Found({"pairs": 0, "undecided": 0, "families": len(FAMILIES), "wrong": 0})
+    while findings.done["pairs"] < wanted and not budget.spent:
         for name in FAMILIES:
-            one = check_family(name, rng, rows, gammas)
+            counted = check_family(name, rng, rows, gammas)
             for key in ("pairs", "undecided", "wrong"):
-                found.done[key] += one[key]
-            found.failures += [
-                f"{name}: {key}: {n}" for key, n in one.items() if key.startswith("wrong: ")
+                findings.done[key] += counted[key]
+            findings.failures += [
+                f"{name}: {key}: {n}" for key, n in counted.items() if key.startswith("wrong: ")
             ]
-            budget.note(found)
-    found.lacks = lacks(found.done)
-    return found
+            budget.note(findings)
+    findings.lacks = lacks(findings.done)
+    return findings
 
 
 def lacks(done: dict[str, Any]) -> str:

@@ -20,16 +20,18 @@ RULE_NAMES = ("rescale", "shift", "tau")
 def check(budget: Budget) -> Found:
     """Compare predictions of random heads, adjusted by each rule, until there are samples enough."""
     wanted, rng = budget.size(4_000, TARGET), np.random.default_rng(0)
-    found = Found({"samples": 0, "heads": 0, "near a tie": 0, "engines": 0})
+    findings = Found({"samples": 0, "heads": 0, "near a tie": 0, "engines": 0})
     with TemporaryDirectory() as place:
-        while found.done["samples"] < wanted and not budget.spent:
+        while findings.done["samples"] < wanted and not budget.spent:
             for rule in RULE_NAMES:
-                _compare(rule, rng, budget.size(500, 20_000), Path(place), found)
-    found.lacks = lacking(found.done["samples"], TARGET, "samples")
-    return found
+                _compare(rule, rng, budget.size(500, 20_000), Path(place), findings)
+    findings.lacks = lacking(findings.done["samples"], TARGET, "samples")
+    return findings
 
 
-def _compare(rule: str, rng: np.random.Generator, samples: int, place: Path, found: Found) -> None:
+def _compare(
+    rule: str, rng: np.random.Generator, samples: int, place: Path, findings: Found
+) -> None:
     """Draw a head, counts and inputs, adjust it by a rule, and compare what every engine predicts with
     float64.
 
@@ -38,7 +40,7 @@ def _compare(rule: str, rng: np.random.Generator, samples: int, place: Path, fou
         rng: draws all of it.
         samples: how many.
         place: a folder for the model file.
-        found: what is counted.
+        findings: what is counted.
     """
     k, d = int(rng.choice([2, 3, 10, 40])), int(rng.choice([4, 64]))
     weight, bias = rng.normal(size=(k, d)).astype(np.float32), rng.normal(size=k).astype(np.float32)
@@ -56,13 +58,13 @@ def _compare(rule: str, rng: np.random.Generator, samples: int, place: Path, fou
         bad = int(((values.argmax(axis=1) != truth.argmax(axis=1)) & clear).sum())
         close = np.allclose(values, truth, rtol=1e-3, atol=1e-3 * (1 + np.abs(truth).max()))
         if bad or not close:
-            found.failures.append(
+            findings.failures.append(
                 f"{engine}, {rule}, gamma {gamma:.3f}, K {k}: {bad} of {samples} differ"
             )
-    found.done["samples"] += samples
-    found.done["heads"] += 1
-    found.done["near a tie"] += int((~clear).sum())
-    found.done["engines"] = len(scores)
+    findings.done["samples"] += samples
+    findings.done["heads"] += 1
+    findings.done["near a tie"] += int((~clear).sum())
+    findings.done["engines"] = len(scores)
 
 
 def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray]:
@@ -81,11 +83,11 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     norms = np.linalg.norm(wide, axis=1)
     factor = {"rescale": ratio**gamma, "tau": norms**-gamma, "shift": np.ones(k)}[rule]
     plus = gamma * np.log(ratio) if rule == "shift" else 0.0
-    found = {"float64": (x.astype(np.float64) @ wide.T + bias) * factor + plus}
+    scores = {"float64": (x.astype(np.float64) @ wide.T + bias) * factor + plus}
     head = lh.Head(weight, bias)
     by = type(RULES[rule])(gamma)
     adjusted = lh.adjust(head, by, counts)
-    found["numpy"] = x @ np.asarray(adjusted.weight).T + np.asarray(adjusted.bias)
+    scores["numpy"] = x @ np.asarray(adjusted.weight).T + np.asarray(adjusted.bias)
     ends = [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size])
         for n, size in (("x", d), ("y", k))
@@ -93,8 +95,8 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     gemm = helper.make_node("Gemm", ["x", "W", "b"], ["y"], transB=1)
     constants = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(bias, "b")]
     graph = helper.make_graph([gemm], "g", ends[:1], ends[1:], constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (place / "m.onnx").write_bytes(made.SerializeToString())
+    onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (place / "m.onnx").write_bytes(onnx_model.SerializeToString())
     adjust_file(place / "m.onnx", place / "o.onnx", by, counts, force=True)
     for threads in (1, 2):
         options = onnxruntime.SessionOptions()
@@ -102,19 +104,19 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
         session = onnxruntime.InferenceSession(
             str(place / "o.onnx"), options, providers=["CPUExecutionProvider"]
         )
-        found[f"onnxruntime, {threads} threads"] = np.asarray(session.run(None, {"x": x})[0])
+        scores[f"onnxruntime, {threads} threads"] = np.asarray(session.run(None, {"x": x})[0])
         layer = torch.nn.Linear(d, k)
         with torch.no_grad():
             layer.weight.copy_(torch.tensor(weight))
             layer.bias.copy_(torch.tensor(bias))
             lh.adjust_(torch.nn.Sequential(layer), by, counts)
             torch.set_num_threads(threads)
-            found[f"torch, {threads} threads"] = layer(torch.tensor(x)).numpy()
+            scores[f"torch, {threads} threads"] = layer(torch.tensor(x)).numpy()
     torch.set_num_threads(1)
-    found["onnx reference"] = np.asarray(
+    scores["onnx reference"] = np.asarray(
         ReferenceEvaluator(load(place / "o.onnx")).run(None, {"x": x})[0]
     )
-    return found
+    return scores
 
 
 ROW = Row(

@@ -50,23 +50,27 @@ def canonical(name: str) -> str:
 
 def pins(path: Path = ROOT / "constraints.txt") -> tuple[dict[str, str], list[str]]:
     """Return {package: version} of the constraints, and the lines that do not pin one version."""
-    found, loose = {}, []
+    pinned, loose = {}, []
     for line in path.read_text(encoding="utf-8").splitlines():
         text = line.partition("#")[0].strip()
         if not text:
             continue
         match = re.fullmatch(r"([\w.-]+)==([\w.+!-]+)( *;.*)?", text)
         if match:
-            found[canonical(match[1])] = match[2]
+            pinned[canonical(match[1])] = match[2]
         else:
             loose.append(text)
-    return found, loose
+    return pinned, loose
 
 
 def dependencies(path: Path = ROOT / "pyproject.toml") -> set[str]:
     """Return the packages that pyproject.toml names, for use, for its extras and for the build."""
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    extras = [one for group in table["project"]["optional-dependencies"].values() for one in group]
+    extras = [
+        requirement
+        for group in table["project"]["optional-dependencies"].values()
+        for requirement in group
+    ]
     words = [*table["project"]["dependencies"], *extras, *table["build-system"]["requires"]]
     names = {canonical(re.split(r"[\[<>=!;~ ]", word)[0]) for word in words}
     return names - {"levelhead"}
@@ -91,14 +95,14 @@ def installed(names: set[str]) -> dict[str, str]:
     ['jinja2', 'markupsafe']
     """
     here = {canonical(one.name): one for one in distributions()}
-    found, waiting = {}, sorted(names)
+    versions, waiting = {}, sorted(names)
     while waiting:
         name = waiting.pop()
-        if name in here and name not in found:
-            found[name] = here[name].version
+        if name in here and name not in versions:
+            versions[name] = here[name].version
             needed = [one for one in here[name].requires or [] if "extra ==" not in one]
             waiting += [canonical(re.split(r"[^\w.-]", one)[0]) for one in needed]
-    return found
+    return versions
 
 
 def bill_of_materials() -> dict[str, object]:
@@ -111,27 +115,31 @@ def bill_of_materials() -> dict[str, object]:
         "components": [
             {
                 "type": "library",
-                "name": canonical(one.name),
-                "version": one.version,
-                "purl": f"pkg:pypi/{canonical(one.name)}@{one.version}",
-                **({"licenses": [{"license": {"name": text}}]} if (text := _license(one)) else {}),
+                "name": canonical(package.name),
+                "version": package.version,
+                "purl": f"pkg:pypi/{canonical(package.name)}@{package.version}",
+                **(
+                    {"licenses": [{"license": {"name": text}}]}
+                    if (text := _license(package))
+                    else {}
+                ),
             }
-            for one in sorted(distributions(), key=lambda one: canonical(one.name))
+            for package in sorted(distributions(), key=lambda package: canonical(package.name))
         ],
     }
 
 
-def _license(one: Distribution) -> str:
+def _license(package: Distribution) -> str:
     """Return the license that a package states, in one line; some put the whole text there."""
-    text = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
+    text = package.metadata.get("License-Expression") or package.metadata.get("License") or ""
     return text.strip().splitlines()[0][:100] if text.strip() else ""
 
 
 def problems() -> list[str]:
     """Return what is wrong, one line each."""
     pinned, loose = pins()
-    found = [f"constraints.txt: {line!r} does not pin one version" for line in loose]
-    found += [
+    lines = [f"constraints.txt: {line!r} does not pin one version" for line in loose]
+    lines += [
         f"constraints.txt: {name}, which builds the wheel, is not pinned"
         for name in BUILD
         if name not in pinned
@@ -142,16 +150,16 @@ def problems() -> list[str]:
         if name in NOT_PINNED:
             continue
         if name not in pinned:
-            found.append(f"constraints.txt: {name} {here} is installed and not pinned")
+            lines.append(f"constraints.txt: {name} {here} is installed and not pinned")
         elif pinned[name].partition("+")[0] != here:
-            found.append(
+            lines.append(
                 f"constraints.txt: {name} is pinned to {pinned[name]}, and {here} is installed"
             )
     missing = sorted(dependencies() - reasons())
-    found += [f"CONTRIBUTING.md: no reason is given for {name}" for name in missing]
+    lines += [f"CONTRIBUTING.md: no reason is given for {name}" for name in missing]
     if "PIP_CONSTRAINT" not in (ROOT / "Makefile").read_text(encoding="utf-8"):
-        found.append("Makefile: the build does not get the constraints")
-    return found
+        lines.append("Makefile: the build does not get the constraints")
+    return lines
 
 
 def check(budget: Budget) -> Found:
@@ -179,12 +187,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sbom", type=Path)
-    given = parser.parse_args()
-    if given.sbom is not None:
-        given.sbom.write_text(json.dumps(bill_of_materials(), indent=1) + "\n", encoding="utf-8")
-    found = problems()
-    print("\n".join(found) or "the supply chain is in order")
-    return int(bool(found))
+    options = parser.parse_args()
+    if options.sbom is not None:
+        options.sbom.write_text(json.dumps(bill_of_materials(), indent=1) + "\n", encoding="utf-8")
+    lines = problems()
+    print("\n".join(lines) or "the supply chain is in order")
+    return int(bool(lines))
 
 
 if __name__ == "__main__":

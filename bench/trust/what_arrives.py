@@ -48,7 +48,7 @@ class Samples(NamedTuple):
 
 def check(budget: Budget) -> Found:
     """Run cases of each kind in turn, until there are enough."""
-    found = Found({"cases": 0, **dict.fromkeys(KINDS, 0), "refused models": 0, "not checked": 0})
+    findings = Found({"cases": 0, **dict.fromkeys(KINDS, 0), "refused models": 0, "not checked": 0})
     wanted = budget.own(budget.size(6, TARGET))
     with TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few samples, and heads of a random sign
@@ -62,14 +62,14 @@ def check(budget: Budget) -> Found:
                 ("models", _models),
             ):
                 rng = np.random.default_rng([seed, KINDS.index(kind)])
-                wrong = run(rng, Path(place), found.done)
-                found.done[kind] += 1
-                found.done["cases"] += 1
+                wrong = run(rng, Path(place), findings.done)
+                findings.done[kind] += 1
+                findings.done["cases"] += 1
                 if wrong:
-                    found.failures.append(f"{kind}, case {seed}: {wrong}")
-            budget.note(found)
-    found.lacks = lacks(found.done)
-    return found
+                    findings.failures.append(f"{kind}, case {seed}: {wrong}")
+            budget.note(findings)
+    findings.lacks = lacks(findings.done)
+    return findings
 
 
 def lacks(done: dict[str, Any]) -> str:
@@ -150,8 +150,8 @@ def _predictors(rng: np.random.Generator, place: Path, done: dict[str, int]) -> 
         return f"{name} on {kind}: other classes than scale * score + offset has"
     row = int(rng.integers(len(scores)))
     # Two numbers alone could also be two samples of a function that scores the second class.
-    one = scores[row] if scores.shape[1] > 2 else scores[row : row + 1]
-    single = np.asarray(predictor.predict(one)).ravel()
+    row_scores = scores[row] if scores.shape[1] > 2 else scores[row : row + 1]
+    single = np.asarray(predictor.predict(row_scores)).ravel()
     if sure[row] and single.tolist() != [int(wanted[row].argmax())]:
         return f"{name} on {kind}: a single row is predicted as {single.tolist()}"
     return None

@@ -68,24 +68,24 @@ def run_split(
         for i in range(parts)
     ]
     try:
-        while any(one.poll() is None for one in processes):
+        while any(process.poll() is None for process in processes):
             time.sleep(0.2 if budget.passed < EVERY else 2.0)
             if budget.passed % EVERY < 2:
                 tell(describe(row, budget, merge(row, _parts(folder, name))))
             if budget.passed > budget.seconds + GRACE:
                 break
     finally:
-        for one in processes:
-            if one.poll() is None:
+        for process in processes:
+            if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(one.pid, signal.SIGKILL)
-                one.wait()
-    found = merge(row, _parts(folder, name))
-    for i, one in enumerate(processes):
-        if one.returncode and budget.passed <= budget.seconds + GRACE:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    findings = merge(row, _parts(folder, name))
+    for i, process in enumerate(processes):
+        if process.returncode and budget.passed <= budget.seconds + GRACE:
             last = (folder / f"{name}-{i}.err").read_text(errors="replace").strip()[-300:]
-            found.failures.append(f"process {i} ended with {one.returncode}: {last}")
-    return describe(row, budget, found)
+            findings.failures.append(f"process {i} ended with {process.returncode}: {last}")
+    return describe(row, budget, findings)
 
 
 def _parts(folder: Path, name: str) -> list[Found]:
@@ -135,9 +135,9 @@ def main() -> None:
     keep = folder / f"kept-{part}"
     keep.mkdir(parents=True, exist_ok=True)
 
-    def write(found: Found) -> None:
+    def write(findings: Found) -> None:
         new = folder / f"{name}-{part}.new"
-        new.write_text(json.dumps(asdict(found)), encoding="utf-8")
+        new.write_text(json.dumps(asdict(findings)), encoding="utf-8")
         new.replace(folder / f"{name}-{part}.json")
 
     budget = Budget(

@@ -43,9 +43,9 @@ def download(package: Package, cache: Path) -> Path:
         write(path, data)
     if "sha256" in package:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != package["sha256"]:
-            raise SystemExit(f"{path}: expected sha256 {package['sha256']}, got {found}")
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != package["sha256"]:
+            raise SystemExit(f"{path}: expected sha256 {package['sha256']}, got {digest}")
     return path
 
 

@@ -61,7 +61,7 @@ def judge(model: nn.Module, example: dict[str, torch.Tensor]) -> dict[str, Any]:
     if not torch.isfinite(logits(model, example)).all():
         raise ValueError("gives NaN or infinite logits at random weights")
     by_road: dict[str, Any] = {road: edit(model, example, road) for road in ROADS[:2]}
-    proved = {tuple(one["layers"]) for one in by_road.values() if one["verdict"] == "right"}
+    proved = {tuple(entry["layers"]) for entry in by_road.values() if entry["verdict"] == "right"}
     try:
         layers = tuple(lh.find_head(model))
         # The model alone must lead to the layers that the other ways proved; without such, they are tried.

@@ -115,11 +115,11 @@ def _refusal(path: Path, out: Path, rule: lh.rules.Rule, counts: np.ndarray) -> 
     return None
 
 
-def near(got: np.ndarray, wanted: np.ndarray) -> bool:
+def near(values: np.ndarray, wanted: np.ndarray) -> bool:
     """Return whether two arrays of as many numbers are equal up to rounding."""
-    if got.size != wanted.size:
+    if values.size != wanted.size:
         return False
-    return bool(np.abs(got.ravel() - wanted.ravel()).max() <= 1e-3 * np.abs(wanted).max())
+    return bool(np.abs(values.ravel() - wanted.ravel()).max() <= 1e-3 * np.abs(wanted).max())
 
 
 class Effect(NamedTuple):
@@ -187,7 +187,7 @@ def _check_outputs(old: Computed, new: Computed, axis: int) -> str:
     for title, follows in AFTER.items():
         # Some outputs have their classes last, though the logits do not.
         for place in {-1, axis}:
-            was, wanted = (np.moveaxis(follows(one.logits), -1, place) for one in (old, new))
+            was, wanted = (np.moveaxis(follows(model.logits), -1, place) for model in (old, new))
             for before, after in zip(old.outputs, new.outputs, strict=True):
                 if near(before, was):
                     assert near(after, wanted), "the output is off"

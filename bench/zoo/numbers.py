@@ -46,7 +46,7 @@ def _onnx_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     import onnx
 
     graph = onnx.load(path).graph
-    yield from ((one.name, onnx.numpy_helper.to_array(one)) for one in graph.initializer)
+    yield from ((tensor.name, onnx.numpy_helper.to_array(tensor)) for tensor in graph.initializer)
     for node in graph.node:
         for held in node.attribute:
             if node.op_type == "Constant" and held.name == "value":
@@ -61,9 +61,9 @@ def _keras_tensors(path: Path) -> dict[str, np.ndarray]:
 
     held: dict[str, np.ndarray] = {}
 
-    def keep(key: str, one: Any) -> None:
-        if isinstance(one, h5py.Dataset):
-            held[key] = one[()]
+    def keep(key: str, entry: Any) -> None:
+        if isinstance(entry, h5py.Dataset):
+            held[key] = entry[()]
 
     data = path.read_bytes()
     if path.suffix == ".keras":  # an archive, with the weights in it
@@ -82,8 +82,8 @@ def _torch_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         if isinstance(value, torch.Tensor):
             yield key, value.double().numpy() if value.is_floating_point() else value.numpy()
         elif isinstance(value, dict | list | tuple):
-            for name, one in value.items() if isinstance(value, dict) else enumerate(value):
-                yield from walk(one, f"{key}.{name}" if key else str(name))
+            for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+                yield from walk(inner, f"{key}.{name}" if key else str(name))
 
     # Numbers of numpy are data, but torch has to be told so.
     scalar = np.float64(0).__reduce__()[0]
@@ -109,9 +109,9 @@ def _run_onnx(path: Path, truth: Truth) -> Computed:
     import onnxruntime
 
     model = onnx.load(path)
-    own = [one.name for one in model.graph.output]
+    output_names = [one.name for one in model.graph.output]
     # The logits may be a value inside the graph: then they become an output too.
-    if truth["logits"] not in own:
+    if truth["logits"] not in output_names:
         model.graph.output.append(onnx.ValueInfoProto(name=truth["logits"]))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -123,21 +123,21 @@ def _run_onnx(path: Path, truth: Truth) -> Computed:
     inputs = {}
     for one in session.get_inputs():
         shape = [n if isinstance(n, int) and n > 0 else 2 for n in one.shape]
-        given = truth.get("inputs", {}).get(one.name, shape)
+        wanted = truth.get("inputs", {}).get(one.name, shape)
         title = one.type.removeprefix("tensor(").removesuffix(")")
         dtype = {"float": np.float32, "double": np.float64}.get(title, title)
-        if not isinstance(given, list):
-            drawn = given
+        if not isinstance(wanted, list):
+            drawn = wanted
         elif "int" in title:
-            drawn = rng.integers(1, 8, given)
+            drawn = rng.integers(1, 8, wanted)
         else:
-            drawn = rng.normal(size=given)
+            drawn = rng.normal(size=wanted)
         inputs[one.name] = np.asarray(drawn, dtype)
     names = [one.name for one in session.get_outputs()]
     values: dict[str, Any] = dict(zip(names, session.run(None, inputs), strict=True))
     outputs = [
         values[name]
-        for name in own
+        for name in output_names
         if isinstance(values[name], np.ndarray) and values[name].dtype.kind == "f"
     ]
     logits = np.moveaxis(values[truth["logits"]], truth.get("axis", -1), -1)

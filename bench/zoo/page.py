@@ -62,18 +62,18 @@ def page_blocks(results: Path) -> dict[str, str]:
 
 def census_sentence(summary: dict[str, Any]) -> str:
     """Return the result in words."""
-    judged = {library: found["judged"] for library, found in summary.items()}
+    judged = {library: counted["judged"] for library, counted in summary.items()}
     roads = [
         road
-        for found in summary.values()
-        for name, road in found["roads"].items()
+        for counted in summary.values()
+        for name, road in counted["roads"].items()
         if name != "example"
     ]
     return (
         f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
         f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
         f"{sum(road.get('wrong', 0) for road in roads)} wrong layers were edited; "
-        f"{max(found['roads']['counts'].get('refused', 0) for found in summary.values())} models were refused with "
+        f"{max(counted['roads']['counts'].get('refused', 0) for counted in summary.values())} models were refused with "
         "their candidates, and found with an example input (`results/census.json`)."
     )
 
@@ -85,7 +85,7 @@ def places_table(rows: dict[str, Any]) -> str:
         if row["verdict"] == "right":
             right.setdefault(row["library"], []).append(name)
     lines = ["| made with | right |", "|---|---|"]
-    lines += [f"| {made} | {'; '.join(names)} |" for made, names in right.items()]
+    lines += [f"| {library} | {'; '.join(names)} |" for library, names in right.items()]
     lines += ["", "| refused | why |", "|---|---|"]
     for name, row in rows.items():
         if row["verdict"] != "right":

@@ -67,9 +67,9 @@ def judge(place: Place, folder: Path) -> Verdict:
         return Verdict("wrong", str(error))
 
 
-def as_expected(place: Place, found: Verdict) -> bool:
+def as_expected(place: Place, verdict: Verdict) -> bool:
     """Return whether what happened is what the table says must happen."""
-    return found.verdict == place.expected and place.says in found.detail
+    return verdict.verdict == place.expected and place.says in verdict.detail
 
 
 def check_scaled(before: Any, after: Any, by: Any = FACTORS) -> None:

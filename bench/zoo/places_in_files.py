@@ -137,8 +137,8 @@ def skl2onnx_file(folder: Path) -> tuple[Path, Any]:
     x = (RNG.normal(size=(60, 8)) + y[:, None]).astype(np.float32)
     model = linear.LogisticRegression().fit(x, y)
     options = {"zipmap": False, "raw_scores": True}
-    made = skl2onnx.to_onnx(model, x[:1], options={id(model): options})
-    (folder / "m.onnx").write_bytes(made.SerializeToString())
+    onnx_model = skl2onnx.to_onnx(model, x[:1], options={id(model): options})
+    (folder / "m.onnx").write_bytes(onnx_model.SerializeToString())
     return folder / "m.onnx", run_onnx
 
 

@@ -56,13 +56,13 @@ def test_the_page_says_what_failed_and_what_is_short(tmp_path):
         "short": Row("d", "e", "f", lambda budget: Found({"cases": 5}, lacks="5 of 9 cases")),
         "bad": Row("g", "h", "i", lambda budget: Found({"cases": budget.size(1, 2)}, ["it broke"])),
     }
-    found = {name: run_row(row, Budget("full")) for name, row in rows.items()}
-    assert [verdict(one) for one in found.values()] == [
+    entries = {name: run_row(row, Budget("full")) for name, row in rows.items()}
+    assert [verdict(entry) for entry in entries.values()] == [
         "met",
         "short of the target",
         "**1 failed**",
     ]
-    write_page(found, tmp_path / "p.md")
+    write_page(entries, tmp_path / "p.md")
     text = (tmp_path / "p.md").read_text()
     for words in (
         "| a | b | c | met |",
@@ -74,6 +74,6 @@ def test_the_page_says_what_failed_and_what_is_short(tmp_path):
 
 
 def test_the_results_of_the_repository_have_every_row():
-    found = json.loads((ROOT / "results" / "trust.json").read_text())
-    assert list(found) == ROWS
+    results = json.loads((ROOT / "results" / "trust.json").read_text())
+    assert list(results) == ROWS
     assert "# Trust" in (ROOT / "docs" / "trust.md").read_text()

@@ -18,9 +18,9 @@ def test_no_engine_differs_from_exact_arithmetic():
         {},
     )  # seed 1 found a tie at 0 among logits of 1e-323
     for name in FAMILIES:
-        found = check_family(name, rng, rows=60, gammas=12)
-        pairs += found["pairs"]
-        wrong |= {f"{name}: {key}": n for key, n in found.items() if key.startswith("wrong: ")}
+        counted = check_family(name, rng, rows=60, gammas=12)
+        pairs += counted["pairs"]
+        wrong |= {f"{name}: {key}": n for key, n in counted.items() if key.startswith("wrong: ")}
     assert not wrong
     assert pairs > 500 * len(FAMILIES)
 

@@ -19,9 +19,9 @@ EXECUTIONS = {
 @pytest.mark.parametrize("name", EXECUTIONS)
 def test_damaged_files_are_read_rightly_or_refused_in_one_line(name):
     fuzzer = importlib.import_module(f"bench.trust.fuzz_{name}")
-    found = fuzzer.run(executions=EXECUTIONS[name], seed=7, seconds=5)
-    assert found["executions"]
-    assert found["wrong"] == {}, found
+    summary = fuzzer.run(executions=EXECUTIONS[name], seed=7, seconds=5)
+    assert summary["executions"]
+    assert summary["wrong"] == {}, summary
 
 
 @pytest.mark.slow

@@ -40,8 +40,8 @@ def made(folder, last):
 
 def test_an_edit_is_right_only_if_it_is_of_the_head_that_was_read(tmp_path):
     path = made(tmp_path, helper.make_node("Softmax", ["h"], ["y"]))
-    found = zoo.judge(path, HEAD, tmp_path)
-    assert (found["verdict"], found["seen"]) == ("right", "logits, then Softmax")
+    judged = zoo.judge(path, HEAD, tmp_path)
+    assert (judged["verdict"], judged["seen"]) == ("right", "logits, then Softmax")
     no_head = {"refuse": "it has no head"}
     for other in ({"head": "V"}, {"head": "b"}, {"logits": "y"}, no_head, no_head | {"classes": 3}):
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
@@ -64,13 +64,13 @@ def test_tensors_alone_are_judged_where_nothing_runs(tmp_path):
         "body.scale": np.ones(3),
     }
     save_file(tensors, tmp_path / "m.safetensors")
-    found = zoo.judge(tmp_path / "m.safetensors", {"head": "fc.weight", "classes": K}, tmp_path)
-    assert (found["verdict"], found["seen"]) == ("right", "tensors")
+    judged = zoo.judge(tmp_path / "m.safetensors", {"head": "fc.weight", "classes": K}, tmp_path)
+    assert (judged["verdict"], judged["seen"]) == ("right", "tensors")
     assert (
         zoo.judge(tmp_path / "m.safetensors", {"refuse": "none", "classes": K}, tmp_path)["verdict"]
         == "wrong"
     )
-    facts = {"table": "files", "expected": {"head": "fc.weight"}, **found}
+    facts = {"table": "files", "expected": {"head": "fc.weight"}, **judged}
     result = {
         "models": [
             {"package": "p", "file": "m.safetensors", **facts},
