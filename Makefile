@@ -71,7 +71,8 @@ $(PARTS): .venv/part-%: $(BIN)/python constraints.txt
 	$(BIN)/python -m venv .venv-extras
 	cd .venv-extras/lib/python3*/site-packages && \
 	  echo "import site; site.addsitedir('$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)')" > tests.pth
-	.venv-extras/bin/python -m pip -q install --no-compile -c constraints.txt mlflow wandb fastai py-rattler-build && touch $@
+	.venv-extras/bin/python -m pip -q install --no-compile -c constraints.txt mlflow wandb fastai py-rattler-build \
+	  jax flax 'mlx[cpu]' datasets && touch $@
 .venv/browser .venv/java: $(BIN)/python  # without chromium or java, what needs them is skipped
 	command -v $(PROGRAM) >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends $(PACKAGE); } \
 	  || echo "no $(PROGRAM)"

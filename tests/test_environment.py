@@ -43,9 +43,9 @@ def test_a_torchvision_as_it_is_installed_becomes_importable_and_is_changed_once
         (tmp_path / "torchvision" / path.name).symlink_to(path)
     extension = tmp_path / "torchvision" / "extension.py"
     extension.unlink()
-    own = (installed / "extension.py").read_text(encoding="utf-8")
+    source = (installed / "extension.py").read_text(encoding="utf-8")
     extension.write_text(
-        own.replace(declare_torchvision_operators.DECLARATIONS, ""), encoding="utf-8"
+        source.replace(declare_torchvision_operators.DECLARATIONS, ""), encoding="utf-8"
     )
     assert run(SCRIPT, folder=tmp_path) == ""
     once = extension.read_text(encoding="utf-8")

@@ -36,10 +36,10 @@ def normal(name: str) -> str:
 
 def requirement(text: str) -> tuple[str, str]:
     """Return the name and the lowest version of a requirement; no version where it has none."""
-    found = re.match(r"([\w.-]+)(?:\[.*\])?(.*)", text)
-    assert found is not None
-    floor = re.search(r">=([\d.]+)", found[2])
-    return normal(found[1]), floor[1] if floor else ""
+    match = re.match(r"([\w.-]+)(?:\[.*\])?(.*)", text)
+    assert match is not None
+    floor = re.search(r">=([\d.]+)", match[2])
+    return normal(match[1]), floor[1] if floor else ""
 
 
 def requirements_with_extra() -> list[tuple[str, str]]:
@@ -193,5 +193,5 @@ def test_conda_tools_read_the_recipe():
     rattler = pytest.importorskip(
         "rattler_build", reason="rattler-build is not installed: pip install py-rattler-build"
     )
-    [made] = rattler.Stage0Recipe.from_file(ROOT / "conda" / "recipe.yaml").render()
-    check_recipe((made.recipe() if callable(made.recipe) else made.recipe).to_dict())
+    [variant] = rattler.Stage0Recipe.from_file(ROOT / "conda" / "recipe.yaml").render()
+    check_recipe((variant.recipe() if callable(variant.recipe) else variant.recipe).to_dict())

@@ -24,18 +24,18 @@ BASE = ("numpy", "scipy", "safetensors", "typer", "rich", "jinja2")
 
 def with_what_they_ask_for(names: tuple[str, ...]) -> set[str]:
     """Return the distributions and, without extras, all that these ask for."""
-    found, todo = set(), [*names]
+    needed, todo = set(), [*names]
     while todo:
         name = canonicalize_name(todo.pop())
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             asked = map(Requirement, distribution(name).requires or ())
             todo += [
                 each.name
                 for each in asked
                 if each.marker is None or each.marker.evaluate({"extra": ""})
             ]
-    return found
+    return needed
 
 
 @pytest.fixture(scope="module")

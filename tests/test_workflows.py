@@ -15,11 +15,11 @@ def test_each_action_is_pinned_by_a_commit_whose_version_stands_beside_it():
         for line in path.read_text(encoding="utf-8").splitlines():
             if "uses:" not in line or "./.github" in line:
                 continue
-            found = re.fullmatch(
+            match = re.fullmatch(
                 r" +- uses: ([\w-]+/[\w-]+)@([0-9a-f]{40})  # v\d+\.\d+\.\d+", line
             )
-            assert found is not None, line
-            pins.setdefault(found[1], set()).add(found[2])
+            assert match is not None, line
+            pins.setdefault(match[1], set()).add(match[2])
     assert len(pins) == 5
     assert all(len(commits) == 1 for commits in pins.values())
 
@@ -54,7 +54,7 @@ def plain(name: str) -> str:
 
 def versions(path: Path) -> dict[str, str]:
     """Return the version of each package of a lock file, after checking that each has a hash."""
-    found = {}
+    version_of = {}
     for line in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         if line.startswith("#"):
             continue
@@ -62,5 +62,5 @@ def versions(path: Path) -> dict[str, str]:
         assert hashes, requirement
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", digest) for digest in hashes), line
         name, version = requirement.partition(";")[0].split("==")
-        found[plain(name.partition("[")[0])] = version.strip()
-    return found
+        version_of[plain(name.partition("[")[0])] = version.strip()
+    return version_of

@@ -180,6 +180,8 @@ assert chosen.gain == lh.tune_chunks([(logits, labels)], counts).gain
     "spark": (
         (),
         """
+import os
+os.environ["PYSPARK_PYTHON"] = sys.executable  # of its workers, else the python3 of the system
 from levelhead.hosts.spark import tune_dataframe
 import numpy as np
 from pyspark.sql import SparkSession

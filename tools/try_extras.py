@@ -19,9 +19,19 @@ from pathlib import Path
 from . import extras
 
 ROOT = Path(__file__).parents[1]
-# Tests of which some need what the usual environment lacks.
-FILES = ("hosts/test_trackers.py", "hosts/test_trainers.py", "hosts/test_lightning_tune.py")
-FILES += ("hosts/test_transformers_tune.py", "study/test_train.py", "test_package.py")
+# Tests that need what the usual environment lacks: {file: pytest's expression for those in it}.
+TESTS = {
+    "hosts/test_trackers.py": "mlflow or wandb",
+    "hosts/test_trainers.py": "fastai",
+    "hosts/test_lightning_tune.py": "mlflow",
+    "hosts/test_transformers_tune.py": "mlflow",
+    "hosts/test_keras_backends.py": "backends",
+    "hosts/test_training_labels.py": "hugging_face",
+    "files/test_flax.py": "module_of_flax",
+    "files/test_mlx.py": "mlx_itself",
+    "study/test_train.py": "mlflow or wandb",
+    "test_package.py": "conda_tools",
+}
 
 
 def main(*chosen: str) -> int:
@@ -47,8 +57,8 @@ def run_tests(python: str) -> int:
     Each file has a process of its own: MLflow keeps the store that it was given first.
     """
     wrong = 0
-    for name in FILES:
-        words = ["-m", "pytest", "-n", "0", "-rs", "-k", "mlflow or wandb or fastai or conda_tools"]
+    for name, selected in TESTS.items():
+        words = ["-m", "pytest", "-n", "0", "-rs", "-k", selected]
         done = subprocess.run(
             [python, *words, ROOT / "tests" / name],
             cwd=ROOT,
