@@ -71,6 +71,8 @@ html_static_path = ["_static"]
 html_css_files = ["levelhead.css"]
 html_js_files = ["copy.js"]
 html_extra_path = ["generated/site", "playground.html"]  # copied as they are
+# Light or dark, as the reader's system is; unset, the theme complains.
+html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {

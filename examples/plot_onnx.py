@@ -64,9 +64,8 @@ for _ in range(60):
         nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore"
-    )  # the older exporter, which needs no further package, announces its end
+    # The older exporter, which needs no further package, announces its end.
+    warnings.simplefilter("ignore")
     torch.onnx.export(
         model,
         (images[:1],),

@@ -1,10 +1,11 @@
 """Fixtures that several rooms share."""
 
+import gc
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,14 @@ def levelhead(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
         return status, out, err
 
     return command
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Collect no garbage: what other tests left may parse source as it goes, a SystemError inside `ast.parse`."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

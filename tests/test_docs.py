@@ -21,6 +21,7 @@ from levelhead import cli
 from levelhead.cli.common import GROUPS
 from levelhead_lab.methods import METHODS
 from levelhead_lab.methods.table import reference as paper_of
+from levelhead_lab.paper.cells import BEST_ON_TEST, HELD_OUT, cell, load_records
 from levelhead_lab.paper.geometry import boundary_angles
 
 ROOT = Path(__file__).parents[1]
@@ -70,8 +71,8 @@ def bound(module: str) -> set[str]:
     ]
     if listed:
         return {name for names in listed for name in names}
-    found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    return {name for name in found if not name.startswith("_")}
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return {name for name in defined if not name.startswith("_")}
 
 
 def test_every_public_name_is_in_the_reference():
@@ -86,6 +87,13 @@ def test_every_public_name_is_in_the_reference():
     estimators = "levelhead.hosts.sklearn"
     public |= {f"{estimators}.{name}" for name in bound(estimators) if name.startswith("Adjusted")}
     assert public - names - rooms - elsewhere == set(), "docs/api.md lacks these"
+
+
+def test_every_warning_is_in_the_reference_and_in_the_questions():
+    kinds = {name for name in bound("levelhead.support.warnings") if name.endswith("Warning")}
+    assert kinds - {name.rpartition(".")[2] for name in documented()} == set()
+    questions = (DOCS / "faq.md").read_text(encoding="utf-8")
+    assert kinds - {"LevelheadWarning"} - set(re.findall(r"`(\w+)`", questions)) == set()
 
 
 def test_the_reference_has_nothing_twice_and_nothing_that_is_gone():
@@ -184,7 +192,7 @@ def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
         json.loads(path.read_text())
         for path in (ROOT / "results" / "records").glob(f"*-{method}-?-*.json")
     ]
-    found: dict[str, list[tuple[float, float]]] = {}
+    best_of: dict[str, list[tuple[float, float]]] = {}
     for record in sorted(records, key=lambda record: record["seed"]):
         if (
             record["method"] == method
@@ -192,8 +200,8 @@ def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
             and record["column"].split(":")[1] != "1"
         ):
             best = record["best_on_test"]
-            found.setdefault(record["column"], []).append((best["gamma"], 100 * best["error"]))
-    return found
+            best_of.setdefault(record["column"], []).append((best["gamma"], 100 * best["error"]))
+    return best_of
 
 
 def test_what_the_pages_say_of_wvn_is_in_the_records():
@@ -202,17 +210,33 @@ def test_what_the_pages_say_of_wvn_is_in_the_records():
         column: np.mean(plain[column], axis=0)[1] - np.mean(kept[column], axis=0)[1]
         for column in kept
     }
-    cifar, tiny = (
+    cifar, tiny, by_source = (
         [gain for column, gain in ahead.items() if column.startswith(names)]
-        for names in (("cifar", "strong/cifar"), "tiny")
+        for names in (("cifar", "strong/cifar"), "tiny", "cao2019-64/tiny")
     )
     assert len(cifar) >= 13
-    assert len(tiny) == 4
+    assert len(tiny) == len(by_source) == 4
     assert np.mean(np.less(cifar, 0)) >= 0.75  # "behind plain training almost everywhere on CIFAR"
-    assert min(tiny) > 0  # "ahead of it on Tiny ImageNet"
-    assert f"by up to {max(tiny):.1f} points, on Tiny ImageNet" in " ".join(
-        (DOCS / "training.md").read_text().split()
-    )
+    assert min(tiny) > 0 > max(by_source)  # ahead of it by one recipe, behind by the other
+    text = " ".join((DOCS / "training.md").read_text().split())
+    assert f"behind by up to {max(tiny):.1f} points by one recipe" in text
+    assert f"ahead by up to {-min(by_source):.1f} by another" in text
+
+
+def test_what_the_hold_outs_strength_costs_is_in_the_records():
+    records = load_records(ROOT / "results" / "records")
+    columns = {r["column"] for r in records if r["held_out"] and r["method"] == "wvn"}
+    costs = {}
+    for method in ("baseline", "wvn"):
+        held, best = (
+            [cell(records, column, method, source).mean_error for column in columns]
+            for source in (HELD_OUT, BEST_ON_TEST)
+        )
+        costs[method] = np.mean(held) - np.mean(best)
+    assert len(columns) == 26
+    text = " ".join((DOCS / "training.md").read_text().split())
+    for cost in costs.values():
+        assert f"about as far from the best error, {cost:.1f} points in the mean" in text
 
 
 def test_what_the_method_says_of_the_boundary_is_so():
@@ -229,13 +253,13 @@ def test_markup_in_help_and_cards_stays_text(reference):
 
 def test_pages_have_no_holes_in_a_clone():
     """Directives that insert a file are empty boxes where a repository shows the page."""
-    found = [
+    holes = [
         f"{path.name}: {line}"
         for path in PAGES
         for line in path.read_text(encoding="utf-8").splitlines()
         if re.match(r"^```\{(?:literal)?include\}", line)
     ]
-    assert found == []
+    assert holes == []
 
 
 def test_files_that_the_site_shows_are_linked_by_name(reference):

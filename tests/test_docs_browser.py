@@ -55,6 +55,6 @@ def test_search_finds_a_page_without_a_network(offline):
     page.goto(f"{(SITE / 'search.html').as_uri()}?q=temperature")
     page.locator("#search-results li a").first.wait_for(timeout=20_000)
     assert any(
-        "probabilities" in found for found in page.locator("#search-results li a").all_inner_texts()
+        "probabilities" in text for text in page.locator("#search-results li a").all_inner_texts()
     )
     assert [url for url in fetched if not url.startswith("file:")] == []

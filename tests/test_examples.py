@@ -25,22 +25,22 @@ PUBLIC_NAMES = {*levelhead.__all__, *levelhead._HOME, *levelhead._MODULES}
 
 def foreign_names(source: str) -> list[str]:
     """Return the names of levelhead in an example that are not public."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if (
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id == "lh"
         ):
-            found += [f"lh.{node.attr}"] if node.attr not in PUBLIC_NAMES else []
+            names += [f"lh.{node.attr}"] if node.attr not in PUBLIC_NAMES else []
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "levelhead":
-            found += [
+            names += [
                 f"{node.module}.{name.name}"
                 for name in node.names
                 if node.module not in PUBLIC or name.name.startswith("_")
             ]
         elif isinstance(node, ast.Import):
-            found += [
+            names += [
                 name.name
                 for name in node.names
                 if name.name.startswith(("levelhead.", "levelhead_lab"))
@@ -50,8 +50,8 @@ def foreign_names(source: str) -> list[str]:
             and node.attr.startswith("_")
             and not node.attr.endswith("_")
         ):
-            found.append(node.attr)
-    return found
+            names.append(node.attr)
+    return names
 
 
 def test_there_are_enough():
@@ -82,8 +82,8 @@ def test_an_example_without_a_title_would_be_seen(tmp_path):
 
 
 def test_every_example_uses_public_names_only():
-    found = [(path.stem, foreign_names(path.read_text(encoding="utf-8"))) for path in EXAMPLES]
-    assert [(stem, names) for stem, names in found if names] == []
+    foreign = [(path.stem, foreign_names(path.read_text(encoding="utf-8"))) for path in EXAMPLES]
+    assert [(stem, names) for stem, names in foreign if names] == []
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,106 @@ MISTAKES = {
         lambda: lh.tune(LOGITS, LABELS, COUNTS, metric=lh.Goal(floors=60)),
         "floors: expected recalls from 0 to 1, got 60; 60 % is 0.6",
     ),
+    "a path of a rule that has no strength": (
+        lambda: lh.gamma_path(LOGITS, LABELS, COUNTS, rule=lh.rules.Offsets()),
+        "rule: expected 'shift', 'rescale' or 'tau', got Offsets()",
+    ),
+    "masked counts": (
+        lambda: lh.tune(LOGITS, LABELS, np.ma.masked_less(COUNTS, 10)),
+        "some values are masked, and would be used all the same; fill them or leave them out",
+    ),
+    "sparse counts": (
+        lambda: lh.counts.resolve(sparse.csr_matrix(COUNTS), 4),
+        "expected an array, got a sparse matrix; pass x.toarray()",
+    ),
+    "names in a mapping, as id2label": (
+        lambda: lh.tune(LOGITS, LABELS, names=dict(enumerate("abcd"))),
+        "names: expected a list of class names, got dict",
+    ),
+    "names in one text": (
+        lambda: lh.tune(LOGITS, LABELS, COUNTS, names="abcd"),
+        "names: expected a list of class names, got str",
+    ),
+    "names in one text, for a path": (
+        lambda: lh.gamma_path(LOGITS, LABELS, COUNTS, names="abcd"),
+        "names: expected a list of class names, got str",
+    ),
+    "names in one text, measured": (
+        lambda: lh.measure.measure(LOGITS, LABELS, names="abcd"),
+        "names: expected a list of class names, got str",
+    ),
+    "names in one text, in chunks": (
+        lambda: lh.tune_chunks([(LOGITS, LABELS)], names="abcd"),
+        "names: expected a list of class names, got str",
+    ),
+    "names in one text, of labels": (
+        lambda: lh.tune_labels(LOGITS, np.eye(4)[LABELS], names="abcd"),
+        "names: expected a list of class names, got str",
+    ),
+    "a number as names": (
+        lambda: lh.tune(LOGITS, LABELS, names=4),
+        "names: expected a list of class names, got int",
+    ),
+    "too few names": (
+        lambda: lh.tune(LOGITS, LABELS, names=["a", "b"]),
+        "names: expected 4 class names, got 2",
+    ),
+    "a level in words": (
+        lambda: lh.tune(LOGITS, LABELS, level="95%"),
+        "level: expected a finite number, got '95%'",
+    ),
+    "a level in words, of shares": (
+        lambda: lh.priors.estimate_prior(LOGITS, COUNTS, level="95%"),
+        "level: expected a finite number, got '95%'",
+    ),
+    "a certainty in words": (
+        lambda: lh.Goal(floors=0.5, certainty="90%"),
+        "certainty: expected a finite number, got '90%'",
+    ),
+    "no text of what it is chosen on": (
+        lambda: lh.tune(LOGITS, LABELS, chosen_on=None),
+        "chosen_on: expected text, such as 'held-out', got None",
+    ),
+    "no text of what chunks are chosen on": (
+        lambda: lh.tune_chunks([(LOGITS, LABELS)], chosen_on=None),
+        "chosen_on: expected text, such as 'held-out', got None",
+    ),
+    "no text of what labels are chosen on": (
+        lambda: lh.tune_labels(LOGITS, np.eye(4)[LABELS], chosen_on=None),
+        "chosen_on: expected text, such as 'held-out', got None",
+    ),
+    "groups that overlap": (
+        lambda: lh.counts.groups(COUNTS, many=20, few=100),
+        "few: expected at most 20, as `many` is, got 100",
+    ),
+    "a class by name, of a path": (
+        lambda: lh.gamma_path(LOGITS, LABELS, COUNTS).class_curve("cat"),
+        "expected a class from 0 to 3, got 'cat'",
+    ),
+    "weights of other samples": (
+        lambda: lh.measure.fit_temperature(LOGITS, LABELS, weights=[1.0, 2.0]),
+        "weights: expected numbers [30], one per sample, got shape [2]",
+    ),
+    "weights of other samples, for a likelihood": (
+        lambda: lh.measure.negative_log_likelihood(LOGITS, LABELS, weights=[1.0, 2.0]),
+        "weights: expected numbers [30], one per sample, got shape [2]",
+    ),
+    "no bins": (
+        lambda: lh.measure.calibration_error(LOGITS, LABELS, bins=0),
+        "bins: expected a whole number above 0, got 0",
+    ),
+    "none of the best classes": (
+        lambda: lh.measure.error(LOGITS, LABELS, k=0),
+        "k: expected a whole number above 0, got 0",
+    ),
+    "temperatures that descend": (
+        lambda: lh.measure.fit_temperature(LOGITS, LABELS, low=3, high=1),
+        "low, high: expected two numbers above 0 that ascend, got 3 and 1",
+    ),
+    "too few names, without labels": (
+        lambda: lh.tune_unlabelled(LOGITS, names=["a", "b"]),
+        "names: expected 4 class names, got 2",
+    ),
 }
 
 

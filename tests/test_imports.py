@@ -12,6 +12,7 @@ import pytest
 
 import levelhead
 
+pytestmark = pytest.mark.usefixtures("no_collection")
 SOURCE = Path(levelhead.__file__).parents[1]
 PACKAGES = ("levelhead", "levelhead_lab")  # the second stands on the first
 LAYERS = [
@@ -120,15 +121,15 @@ def target_of(name: str) -> str | None:
 
 def wrong_imports(source: str, module: str, package: str) -> list[str]:
     """Return the imports that point to the right, sideways into another room, or to the whole package."""
-    own, found = room_of(module), []
+    room, wrong = room_of(module), []
     for line, name in imports(ast.parse(source), package):
         target = target_of(name)
         if target is None or target in ("levelhead._version", "levelhead_lab"):
             continue
         other = room_of(target)
-        if not other or (other != own and level(other) >= level(own)):
-            found.append(f"{module}:{line} imports {name}")
-    return found
+        if not other or (other != room and level(other) >= level(room)):
+            wrong.append(f"{module}:{line} imports {name}")
+    return wrong
 
 
 def test_every_module_is_in_a_room():

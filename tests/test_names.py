@@ -8,6 +8,7 @@ import pytest
 
 import levelhead
 
+pytestmark = pytest.mark.usefixtures("no_collection")
 SOURCE = Path(levelhead.__file__).parents[1]
 CONTRACTS = {
     "METHOD",
@@ -22,14 +23,14 @@ MEASURES = ("core", "measure.py")  # of logits; the metrics of tables have their
 
 def public_names(path: Path) -> set[str]:
     """Return the public functions, classes and values that a module defines at its top level."""
-    found = set()
+    names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return {name for name in found if not name.startswith("_")}
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("package", ["levelhead", "levelhead_lab"])

@@ -58,8 +58,8 @@ def test_every_public_name_survives_cloudpickle():
 def test_a_lambda_that_uses_lh_works_in_a_fresh_process():
     cloudpickle = pytest.importorskip("cloudpickle")
     payload = cloudpickle.dumps((lambda a, b: lh.gamma_path(a, b, [10, 5]), LOGITS, LABELS))
-    found = in_fresh_process(payload, "value[0](value[1], value[2]).best().gamma")
-    assert float(found) == best_gamma(LOGITS, LABELS)
+    gamma = in_fresh_process(payload, "value[0](value[1], value[2]).best().gamma")
+    assert float(gamma) == best_gamma(LOGITS, LABELS)
 
 
 def test_the_package_itself_survives_cloudpickle():

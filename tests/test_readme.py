@@ -52,7 +52,7 @@ class Block:
 
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page in order, with the reason given right above for leaving one out."""
-    found, lines, i = [], text.splitlines(), 0
+    blocks_found, lines, i = [], text.splitlines(), 0
     while i < len(lines):
         opened = FENCE.match(lines[i])
         if not opened:
@@ -68,17 +68,17 @@ def blocks(text: str) -> list[Block]:
             raise ValueError(f"the block opened in line {start} is never closed")
         code = "\n".join(line[indent:] for line in lines[start:i]) + "\n"
         why = reason["reason"] if reason else None
-        found.append(
+        blocks_found.append(
             Block(opened["language"].lower(), code, start + 1, why, above.strip() == PRINTED)
         )
         i += 1
-    return found
+    return blocks_found
 
 
 def commands(block: Block) -> list[tuple[int, list[str]]]:
     """(line, arguments) of every levelhead command in a shell block; a line ended by a backslash goes on in the next.
     Where one line has a prompt, lines without one are output."""
-    found, pending, first = [], "", 0
+    read, pending, first = [], "", 0
     prompt = "$ " if re.search(r"^\$ ", block.code, re.MULTILINE) else ""
     for number, line in enumerate(block.code.splitlines(), start=block.line):
         if not pending and not line.startswith(prompt):
@@ -99,9 +99,9 @@ def commands(block: Block) -> list[tuple[int, list[str]]]:
                 raise ValueError(
                     f"line {first}: {shell[0]} takes a shell; write one plain command a line"
                 )
-            found.append((first, words[1:]))
+            read.append((first, words[1:]))
         pending = ""
-    return found
+    return read
 
 
 def run(page: str, block: Block, namespace: dict, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,8 @@ def check_printed(out: str, page: str) -> None:
     for seen, shown in zip(NUMBER.finditer(out), NUMBER.finditer(page), strict=True):
         unit = 10.0 ** -len(shown[0].partition(".")[2])
         drawn = any(
-            found.start() <= shown.start() < found.end() for found in INTERVAL.finditer(page)
+            interval.start() <= shown.start() < interval.end()
+            for interval in INTERVAL.finditer(page)
         )
         allowed = max(3.1 * unit, (0.3 if drawn else 0.03) * float(shown[0]))
         assert abs(float(seen[0]) - float(shown[0])) <= allowed, f"printed:\n{out}"
@@ -179,10 +180,12 @@ def test_every_example_runs(tmp_path, monkeypatch, capfd):
 @pytest.mark.slow
 def test_each_block_of_the_readme_runs_as_pasted_in_an_empty_folder(tmp_path):
     here = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    found = [block for block in blocks(README.read_text(encoding="utf-8")) if block.skipped is None]
+    runnable = [
+        block for block in blocks(README.read_text(encoding="utf-8")) if block.skipped is None
+    ]
     # scikit-learn, torch, scores alone, a file
-    assert [block.language for block in found] == ["python", "python", "python", "sh"]
-    for block in found:
+    assert [block.language for block in runnable] == ["python", "python", "python", "sh"]
+    for block in runnable:
         folder = tmp_path / str(block.line)
         folder.mkdir()
         start = [sys.executable, "-c"] if block.language == "python" else ["bash", "-ec"]

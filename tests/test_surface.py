@@ -96,8 +96,8 @@ def test_tables_of_logits_are_as_good_as_arrays():
     labels = pandas.Series(LABELS)
     assert offsets(table, labels) == offsets()
     assert lh.tune_folds([(table, labels, COUNTS)]).gain == lh.tune(LOGITS, LABELS, COUNTS).gain
-    found, wanted = (lh.tune_unlabelled(one, counts=COUNTS) for one in (table, LOGITS))
-    np.testing.assert_allclose(found.adjustment.offset, wanted.adjustment.offset)
+    by_table, wanted = (lh.tune_unlabelled(logits, counts=COUNTS) for logits in (table, LOGITS))
+    np.testing.assert_allclose(by_table.adjustment.offset, wanted.adjustment.offset)
     message = r"expected weight \[K, d\], a numpy array or a tensor, got DataFrame"
     with pytest.raises(ValueError, match=message):
         Head(pandas.DataFrame(np.eye(2)))

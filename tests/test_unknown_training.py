@@ -20,7 +20,7 @@ def subjects(monkeypatch):
 
 def changes(subjects, subject, metric: str, measure) -> np.ndarray:
     """Return by how much a measure rises on new samples, in points, of each of eight draws."""
-    found = []
+    points = []
     for seed in range(8):
         held_out, new = subjects.draw(subject.labels, seed)
         tuned = lh.tune(subject.scores[held_out], subject.labels[held_out], metric=metric)
@@ -28,8 +28,8 @@ def changes(subjects, subject, metric: str, measure) -> np.ndarray:
             measure(subject.labels[new], scores.argmax(axis=1))
             for scores in (subject.scores[new], tuned.apply(subject.scores[new]))
         )
-        found.append(100 * (after - before))
-    return np.array(found)
+        points.append(100 * (after - before))
+    return np.array(points)
 
 
 def macro_f1(truth, predicted) -> float:

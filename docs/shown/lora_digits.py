@@ -38,9 +38,8 @@ def fit(model, x, y, rate, epochs):
             optimizer.step()
 
 
-fit(
-    model, images.rot90(1, (1, 2)), labels, 1e-3, 10
-)  # trained before, on digits that lie on their side
+# Trained before, on digits that lie on their side.
+fit(model, images.rot90(1, (1, 2)), labels, 1e-3, 10)
 model.classifier = nn.Linear(128, 10)
 model = get_peft_model(
     model, LoraConfig(r=4, target_modules=["first", "second"], modules_to_save=["classifier"])

@@ -8,9 +8,8 @@ from torch.utils.data import TensorDataset
 
 import levelhead as lh
 
-counts = lh.counts.long_tail(
-    120, 10, ratio=30
-)  # training samples of each digit: 120 zeros, 4 nines
+# Training samples of each digit: 120 zeros, 4 nines.
+counts = lh.counts.long_tail(120, 10, ratio=30)
 pixels, labels = load_digits(return_X_y=True)
 shuffled = np.random.default_rng(0).permutation(len(labels))
 ranks = np.empty(len(labels), dtype=int)  # of each sample among those of its digit

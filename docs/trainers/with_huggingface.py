@@ -33,7 +33,6 @@ trainer = Trainer(
     callbacks=[WVNCallback(), adjusting],
 )
 trainer.train()
-trainer.save_model(
-    "adjusted"
-)  # from_pretrained("adjusted") loads the adjusted model; its config says what was done
+# from_pretrained("adjusted") loads the adjusted model; its config says what was done
+trainer.save_model("adjusted")
 tuned = adjusting.tuned
