@@ -161,7 +161,7 @@ def test_a_target_weighs_the_classes():
     assert path.best().value == pytest.approx(best, abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", ["macro_f1", "mcc", "kappa", "cost"])
+@pytest.mark.parametrize("metric", ["error", "macro_f1", "mcc", "kappa", "cost"])
 def test_a_target_weighs_the_classes_of_every_metric_that_depends_on_their_mix(metric):
     logits, labels = problem(1, 300)
     target = np.array([0.6, 0.2, 0.15, 0.05])
@@ -169,6 +169,7 @@ def test_a_target_weighs_the_classes_of_every_metric_that_depends_on_their_mix(m
     path = gamma_path(logits, labels, COUNTS, target=target)
     weights = (target / np.bincount(labels, minlength=4))[labels]
     reference = {
+        "error": lambda p: weights @ (p != labels) / weights.sum(),
         "macro_f1": lambda p: f1_score(labels, p, average="macro", sample_weight=weights),
         "mcc": lambda p: matthews_corrcoef(labels, p, sample_weight=weights),
         "kappa": lambda p: cohen_kappa_score(labels, p, sample_weight=weights),
@@ -179,9 +180,9 @@ def test_a_target_weighs_the_classes_of_every_metric_that_depends_on_their_mix(m
         assert path.curve_of(goal).at(gamma) == pytest.approx(expected)
     best = path.best(goal)
     assert best.value == pytest.approx(reference(path.predictions(best.gamma)))
-    # The plain error weighs samples as they come, target or not.
+    # The plain curve of the error weighs samples as they come, target or not.
     plain = gamma_path(logits, labels, COUNTS)
-    assert path.best("error").gamma == plain.best("error").gamma
+    np.testing.assert_array_equal(path.error_curve.values, plain.error_curve.values)
 
 
 @pytest.mark.parametrize("rule", RULES)

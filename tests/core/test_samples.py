@@ -147,10 +147,6 @@ MISTAKES = {
         lambda: tune(LOGITS[LABELS < 3], LABELS[LABELS < 3], target=[0, 0, 0, 1]),
         "target: expected a share above 0 for some class that has a sample here",
     ),
-    "a target for the error": (
-        lambda: tune(metric="error", target=[1, 1, 1, 1]),
-        "target: the metric error weighs classes as they occur",
-    ),
     "a target for recalls": (
         lambda: tune(metric="g_mean", target=[1, 1, 1, 1]),
         "target: the metric g_mean weighs classes the same",

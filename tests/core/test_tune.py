@@ -141,6 +141,20 @@ def test_the_training_shares_as_target_leave_a_calibrated_model_about_as_it_is()
     assert not shift.adjustment.adds
 
 
+@pytest.mark.parametrize("target", [[0.1, 0.2, 0.3, 0.4], [1, 1, 1, 1]])
+def test_the_error_in_the_mix_of_a_target_is_what_it_says(tmp_path, target):
+    logits, labels = calibrated(3, 1000)
+    tuned = lh.tune(logits, labels, COUNTS, metric="error", target=target)
+    shares = np.array(target) / np.sum(target)
+    recalls = lh.measure.recall(logits, labels)
+    assert tuned.evidence.value_before == pytest.approx(1 - recalls @ shares)
+    same = lh.tune(logits, labels, COUNTS, metric="balanced_error", target=target)
+    np.testing.assert_array_equal(tuned.adjustment.offset, same.adjustment.offset)
+    assert tuned.gain == same.gain
+    tuned.save(tmp_path / "tuned.json")
+    assert str(lh.Tuned.load(tmp_path / "tuned.json")) == str(tuned)
+
+
 def test_an_estimated_target_is_that_of_the_estimate():
     logits, labels = calibrated(4, 800)
     unlabelled, _ = calibrated(5, 1500, shares=np.full(4, 0.25))

@@ -107,16 +107,11 @@ class Goal:
         if target is None:
             return goal
 
-        # Metrics that say themselves how much each class weighs leave nothing for a target to say.
+        # A metric that is the same in every mix of classes leaves nothing for a target to say.
         if not self.metric.takes_target:
-            weighs = "the same"
-            if self.metric.as_they_come:
-                weighs = "as they occur"
-            instead = "leave out the target, or choose the metric balanced_error"
-            raise LevelheadError(
-                f"the metric {self.metric.name} weighs classes {weighs}; {instead}",
-                parameter="target",
-            )
+            reason = f"the metric {self.metric.name} weighs classes the same in every mix"
+            instead = "leave out the target, or choose the metric error"
+            raise LevelheadError(f"{reason}; {instead}", parameter="target")
         shares = target_prior(target, classes, names)
         present = np.bincount(labels, minlength=classes) > 0
         if not shares[present].any():

@@ -350,7 +350,8 @@ class Metric:
         form: the format of a value, as `format` takes it; with a %, differences are in points.
         as_they_come: whether classes weigh as often as they occur, and not the same.
         of_recalls: whether it follows from recalls alone, whatever wrong class is predicted.
-        takes_target: whether a target may say how often classes occur; some metrics say it themselves.
+        takes_target: whether a target may say how often classes occur; some metrics weigh all classes alike
+            whatever their mix.
         slopes: its slopes in tables [K], in closed form; by small steps if None.
         usual: how much of the shift that makes classes alike is usually best for it, from 0, the
             model as it is, to 1.
@@ -442,11 +443,11 @@ class Metric:
 
         Tables are then weighted so that the sizes are these shares, which is all that most metrics
         need; `balanced_error` weighs classes alike by itself, so that its loss becomes `error` of
-        tables so weighted, and is called so unless the target has all classes alike.
+        tables so weighted. Both are called so, unless the target has all classes alike.
         """
-        if self.loss is not balanced_error:
+        if self.loss not in (error, balanced_error):
             return self
-        title = self.title
+        title = "balanced error"
         if np.ptp(target) > 1e-9:
             title = "error in the mix of the target"
         return replace(self, loss=error, slopes=slopes_of_error, title=title)
@@ -474,7 +475,6 @@ METRICS: dict[str, Metric] = {
             is_loss=True,
             as_they_come=True,
             of_recalls=True,
-            takes_target=False,
             slopes=slopes_of_error,
         ),
         Metric(
