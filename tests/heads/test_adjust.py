@@ -415,6 +415,11 @@ def test_a_choice_of_an_older_file_is_refused_in_one_line(tmp_path):
         lh.adjust_(nn.Linear(8, 4), tmp_path / "old.json")
 
 
+def test_the_name_of_a_rule_where_a_choice_is_expected_says_how_to_tune_with_it():
+    with pytest.raises(FileNotFoundError, match=r"call `tune` with rule='rescale'"):
+        lh.adjust_(nn.Linear(8, 4), "rescale", COUNTS)
+
+
 def test_an_adjustment_is_checked_before_a_training_that_would_end_with_it():
     check_adjust(nn.Linear(8, 4), tuned_for("offsets"))
     check_adjust(nn.Linear(8, 4), lh.rules.Rescale(0.5), COUNTS)

@@ -239,7 +239,8 @@ class OneStrength(Rule):
     def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
         strength = self.given_strength()
         if counts is None:
-            raise LevelheadError(f"the rule {self.name} needs counts", parameter="counts")
+            reason = f"the rule {self.name} needs counts, the training samples of each class"
+            raise LevelheadError(reason, parameter="counts")
         return self.at(self.direction(counts.astype(np.float64)), strength)
 
     def given_strength(self) -> float:

@@ -453,6 +453,9 @@ def tuned_of(tuned: Tuned | str | Path) -> Tuned:
     if isinstance(tuned, Tuned):
         return tuned
     if isinstance(tuned, str | Path):
+        if tuned in RULES and not Path(tuned).exists():
+            instead = f"call `tune` with rule={tuned!r}, and give what it returns or its file"
+            raise FileNotFoundError(f"{tuned}: no file, but the name of a rule; {instead}")
         return read_tuned(tuned)
     expected = "expected what `tune` returned, or the path of a file that `levelhead tune` wrote"
     raise LevelheadError(f"{expected}, got {type(tuned).__name__}", parameter="tuned")
