@@ -251,9 +251,14 @@ def _make_locked(path: Path, folder: bool) -> "tuple[Path, int, Finalize]":
                 place.mkdir(0o700)
             else:
                 os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except OSError as error:
+            at_exit.cancel()
+            if isinstance(error, FileExistsError):
+                continue
+            raise
+        try:
             lock = os.open(place if fcntl is not None else os.devnull, os.O_RDONLY)
-        except (FileExistsError, FileNotFoundError):
-            # The name was taken meanwhile, or another process took it for a leftover before it was locked.
+        except FileNotFoundError:  # another process took it for a leftover before it was locked
             at_exit.cancel()
             continue
         if _lock(place, lock):
