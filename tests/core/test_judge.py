@@ -262,6 +262,14 @@ def test_the_interval_and_the_probability_are_those_of_a_normal_distribution():
     assert wide.interval == pytest.approx((0.1 - 0.67449 * 0.05, 0.1 + 0.67449 * 0.05), abs=1e-6)
 
 
+def test_a_share_gains_no_more_than_100_points():
+    tables = lh.Tables(np.array([3, 1]), np.array([5, 1]), np.array([3, 3]))
+    wide = {"gain": 0.4, "standard_error": 0.9, "changed": 3, "n": 6}
+    assert Evidence(METRICS["g_mean"], tables, tables, **wide).interval == (-1.0, 1.0)
+    low, high = Evidence(METRICS["mcc"], tables, tables, **wide).interval
+    assert low < -1.3 < 2.1 < high
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_where_no_prediction_differs_the_gain_is_exactly_0_and_it_is_said(metric):
     labels, before, _ = predictions(4, [50, 30, 20, 10])

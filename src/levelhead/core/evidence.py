@@ -62,10 +62,16 @@ class Evidence:
     def interval(self) -> tuple[float, float]:
         """Where the gain on new samples lies, from and to, with the probability `level`.
 
-        ``gain -+ z standard_error``, z of the normal distribution: 1.96 for 0.95.
+        ``gain -+ z standard_error``, z of the normal distribution: 1.96 for 0.95. A share cannot gain
+        or lose more than 100 points, so that there is no end beyond them.
         """
         reach = NormalDist().inv_cdf((1 + self.level) / 2) * self.standard_error
-        return self.gain - reach, self.gain + reach
+        low = self.gain - reach
+        high = self.gain + reach
+        if self.metric.in_points:
+            low = max(low, -1.0)
+            high = min(high, 1.0)
+        return low, high
 
     @property
     def probability(self) -> float:
