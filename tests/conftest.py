@@ -46,6 +46,24 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.fixture(scope="session")
+def start_ray() -> Callable[[Callable[[], object]], object]:
+    """Start Ray by a function: once more where its node was not there within the 30 s that Ray gives a busy machine."""
+
+    def start(begin: Callable[[], object]) -> object:
+        try:
+            return begin()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            import ray
+
+            ray.shutdown()
+            return begin()
+
+    return start
+
+
 @pytest.fixture
 def in_two_processes(tmp_path) -> Callable[[Path], None]:
     """Run a script in two processes, given their rank and a file to meet at. Both must end with 0."""

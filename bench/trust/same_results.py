@@ -6,10 +6,13 @@ the two largest scores differ by more than rounding.
 Seen to fail: with the bias left as it is in `core.adjust`.
 """
 
+import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+
+import levelhead as lh
 
 from .board import Budget, Found, Row, lacking
 
@@ -21,7 +24,9 @@ def check(budget: Budget) -> Found:
     """Compare predictions of random heads, adjusted by each rule, until there are samples enough."""
     wanted, rng = budget.size(4_000, TARGET), np.random.default_rng(0)
     findings = Found({"samples": 0, "heads": 0, "near a tie": 0, "engines": 0})
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as place, warnings.catch_warnings():
+        # The norms of random heads follow no counts, of which `rescale` would warn each time.
+        warnings.simplefilter("ignore", lh.warnings.NormWarning)
         while findings.done["samples"] < wanted and not budget.spent:
             for rule in RULE_NAMES:
                 _compare(rule, rng, budget.size(500, 20_000), Path(place), findings)
@@ -74,7 +79,6 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     from onnx import TensorProto, helper, load, numpy_helper
     from onnx.reference import ReferenceEvaluator
 
-    import levelhead as lh
     from levelhead.core.rules import RULES
     from levelhead.files.model import adjust_file
 

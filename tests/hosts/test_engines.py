@@ -145,14 +145,15 @@ def kill_once(batch, marker):
 
 
 @pytest.fixture(scope="module")
-def ray():
+def ray(start_ray):
     """Ray on a cluster of two nodes, started by the first test that needs it."""
     library = pytest.importorskip("ray")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     small = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=small)
+    begin = partial(cluster_utils.Cluster, initialize_head=True, head_node_args=small)
+    cluster = start_ray(begin)
     try:
-        cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+        start_ray(partial(cluster.add_node, num_cpus=1, object_store_memory=100 << 20))
         library.init(address=cluster.address, log_to_driver=False, configure_logging=False)
         yield library
     finally:

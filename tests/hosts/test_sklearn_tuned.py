@@ -176,7 +176,10 @@ def test_a_target_is_reached_where_classes_occur_in_it(tail, rule):
         ({"scoring": "cost"}, "scoring: 'cost' needs a cost matrix"),
         ({"target": {3: 1.0}}, "has no share"),
         ({"target": {0: 1.0}}, "target: expected labels that are classes"),
-        ({"target": SHARES, "scoring": "geometric_mean"}, "the metric g_mean weighs classes the same"),
+        (
+            {"target": SHARES, "scoring": "geometric_mean"},
+            "the metric g_mean weighs classes the same",
+        ),
     ],
 )
 def test_goals_that_cannot_be_are_refused(tail, options, says):

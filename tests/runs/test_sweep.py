@@ -124,11 +124,10 @@ def test_a_worker_lost_every_time_is_a_failure(specs, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
+def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path, start_ray):
     ray = pytest.importorskip("ray")
-    ray.init(
-        "local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False
-    )
+    quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+    start_ray(lambda: ray.init("local", num_cpus=2, **quiet))
     try:
         lose_a_worker(specs, tmp_path, "ray")
     finally:

@@ -128,19 +128,15 @@ def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_path, monkeypatch):
+def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(
+    tmp_path, monkeypatch, start_ray
+):
     ray = pytest.importorskip("ray")
     monkeypatch.delenv(
         "CUDA_VISIBLE_DEVICES"
     )  # by which the tests hide a GPU, and which Ray would count
-    ray.init(
-        "local",
-        num_cpus=2,
-        num_gpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-    )
+    quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+    start_ray(lambda: ray.init("local", num_cpus=2, num_gpus=2, **quiet))
     monkeypatch.chdir(tmp_path)  # a relative path is ours, not one of where Ray was begun
     try:
         for device, gpus in ((None, 1), ("cuda", 1), ("cpu", 0)):
