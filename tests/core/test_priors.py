@@ -173,6 +173,8 @@ def test_votes_with_zeros_are_smoothed():
         smooth / smooth.sum(axis=1, keepdims=True), [1, 1, 1], kind="probabilities", bootstrap=0
     )
     np.testing.assert_allclose(estimate.shares, by_hand.shares, atol=1e-6)
+    half = estimate_prior(votes.astype("f2"), [1, 1, 1], kind="probabilities", bootstrap=0)
+    np.testing.assert_allclose(half.shares, estimate.shares, atol=1e-3)
 
 
 def test_the_estimate_prints_its_shares_and_goes_into_json():

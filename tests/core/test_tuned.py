@@ -134,6 +134,20 @@ def test_a_probability_of_0_stays_the_lowest():
         assert scores.argmax(axis=1).tolist() == [0, 3]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
+def test_narrow_probabilities_are_widened_before_their_logarithm(dtype):
+    """The least number of float16 is 6e-5, and an offset of 12 is more than its logarithm."""
+    adjustment = lh.Adjustment.adding([0, 0, 12])
+    tuned = lh.Tuned("offsets", adjustment, evidence=None, kind="probabilities")
+    certain = torch.tensor([[1, 0, 0], [0, 1, 0]], dtype=dtype)
+    scores = tuned.apply(certain)
+    assert scores.argmax(dim=1).tolist() == [0, 1]
+    np.testing.assert_allclose(scores, tuned.apply(certain.float().numpy()), rtol=1e-6)
+    near = torch.tensor([[0.7, 0.2, 0.1]]).to(torch.bfloat16)
+    by_hand = np.log(near.double().numpy()) + adjustment.offset
+    np.testing.assert_allclose(tuned.apply(near), by_hand, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_votes_of_zero_have_the_same_scores_as_a_tensor_and_as_an_array(dtype):
     rng = np.random.default_rng(0)

@@ -124,6 +124,18 @@ def test_probabilities_have_the_offsets_of_their_logits(kind):
     np.testing.assert_allclose(tuned.adjustment.offset, wanted, atol=1e-4)
 
 
+def test_votes_in_half_precision_are_smoothed_as_in_double():
+    rng = np.random.default_rng(0)
+    logits = calibrated(6, 300, shares=np.full(4, 0.25))[0]
+    votes = np.stack([rng.multinomial(10, row) for row in softmax(logits, axis=1)]) / 10
+    wanted = lh.tune_unlabelled(votes, counts=COUNTS, kind="probabilities").adjustment
+    assert wanted.smoothing == pytest.approx(0.1)
+    half = votes.astype(np.float16)
+    tuned = lh.tune_unlabelled(half, counts=COUNTS, kind="probabilities")
+    assert tuned.adjustment.smoothing == pytest.approx(0.1, rel=1e-3)
+    np.testing.assert_allclose(tuned.adjustment.offset, wanted.offset, atol=0.01)
+
+
 def test_a_target_goes_by_name_and_is_kept():
     logits = calibrated(7, 300, shares=np.full(4, 0.25))[0]
     by_name = lh.tune_unlabelled(logits, {"d": 1, "b": 3, "a": 4, "c": 2}, names=list("abcd"))

@@ -14,27 +14,23 @@ import numpy as np
 
 from ..support.arrays import Array, is_torch
 from ..support.errors import Advice, LevelheadError
-from ..support.logits import LARGEST_PROBABILITY, refuse_percentages
+from ..support.logits import LARGEST_PROBABILITY, log_of_shares, refuse_percentages
 
 _LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0 is less, in any precision
 _LEAST_VOTE = 1e-4  # the smallest probability that 0 is taken for
 
 
 def log_of_probabilities(values: Array) -> Array:
-    """Return the logarithms of probabilities, where 0 becomes the least that the type holds.
+    """Return the logarithms of probabilities, in float32 or better; 0 becomes the least that this holds.
 
     Args:
-        values: [..., K] in any floating type, an array or a tensor.
+        values: [..., K], an array or a tensor.
 
     Raises:
         LevelheadError: a number below 0 or above 1 (but for rounding), such as logits or percentages.
     """
     _refuse_others(values)
-    if is_torch(values):
-        import torch
-
-        return values.clamp(min=torch.finfo(values.dtype).tiny).log()
-    return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
+    return log_of_shares(values)
 
 
 def logit_of_probabilities(values: Array) -> Array:

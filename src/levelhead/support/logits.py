@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .arrays import Array, described, to_numpy, widen
+from .arrays import Array, described, is_torch, to_numpy, widen
 from .errors import Advice, LevelheadError, check_choice
 from .types import Kind
 
@@ -25,8 +25,7 @@ _PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
     """Return logits [N, K], checked: floats, finite but for -inf, which masks.
 
-    Probabilities become their logarithms; 0 becomes that of the smallest normal number, and
-    stays finite.
+    Probabilities become their logarithms (`log_of_shares`), in float32 or better.
 
     Args:
         logits: [N, K].
@@ -48,7 +47,7 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     values = lower_masked(values, first)
     if kind == "probabilities":
         _check_probabilities(values, first)
-        return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
+        return log_of_shares(values)
     # They may be probabilities all the same. Percentages are asked for first, with their own
     # advice.
     if look_like_percentages(values):
@@ -244,6 +243,26 @@ def log_softmax(logits: Array) -> np.ndarray:
     scores = to_numpy(logits).astype(np.float64)
     scores = scores - scores.max(axis=1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+
+
+def log_of_shares(values: Array) -> Array:
+    """Return the logarithms of numbers from 0 to 1, in float32 or better.
+
+    0 becomes the smallest normal number, whose logarithm is finite. Half precision is widened first:
+    its smallest is 6e-5, which offsets of a usual size raise above all other classes.
+
+    Args:
+        values: [..., K], an array or a tensor, of floats or whole numbers.
+
+    >>> log_of_shares(np.array([1.0, 0.0], np.float16)).round(2)
+    array([  0.  , -87.34], dtype=float32)
+    """
+    wide = widen(values)
+    if is_torch(wide):
+        import torch
+
+        return wide.clamp(min=torch.finfo(wide.dtype).tiny).log()
+    return np.log(np.maximum(wide, np.finfo(wide.dtype).tiny))
 
 
 def looks_like_probabilities(values: np.ndarray) -> bool:
