@@ -259,6 +259,35 @@ def test_fit_without_validation_is_refused_before_the_first_step(tmp_path):
             fit(Net(), tmp_path, AdjustCallback(), epochs=1, **options)
 
 
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("missing/page.html", "page: .*missing: no such folder to write page.html into"),
+        ("page.txt", "page: .*page.txt: expected a page as .html, got .txt"),
+        ("", "page: .*: a folder; expected the name of a file to write"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_the_first_step(tmp_path, page, message):
+    folder = tmp_path / "folder.html"
+    folder.mkdir()
+    module = Net()
+    with pytest.raises(lh.LevelheadError, match=message):
+        fit(module, tmp_path, AdjustCallback(page=folder / page), epochs=1)
+    assert torch.equal(module.fc.weight, Net().fc.weight)
+
+
+def test_a_page_that_cannot_be_written_any_more_does_not_lose_the_training(tmp_path):
+    class Disk(pl.Callback):
+        def on_train_end(self, *_):
+            (tmp_path / "pages").rmdir()
+
+    (tmp_path / "pages").mkdir()
+    callback = AdjustCallback(page=tmp_path / "pages" / "page.html")
+    with pytest.warns(lh.warnings.LevelheadWarning, match=r"the page was not written: .*pages"):
+        fit(Net(), tmp_path, Disk(), callback)
+    assert callback.adjusted is not None
+
+
 def test_validation_that_is_limited_is_tuned_on_as_far(tmp_path):
     callback = AdjustCallback(anyway=True)
     fit(Net(), tmp_path, callback, limit_val_batches=3, epochs=1, validation=drawn([40, 40, 83], 1))

@@ -293,6 +293,13 @@ def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_st
         trainer(texts.network(), tmp_path, AdjustCallback(layer="head")).train()
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_the_first_step(tmp_path):
+    run = trainer(texts.network(), tmp_path, AdjustCallback(page=tmp_path / "missing" / "a.html"))
+    with pytest.raises(ValueError, match=r"page: .*missing: no such folder"):
+        run.train()
+    assert run.state.global_step == 0
+
+
 def test_several_evaluation_sets_leave_the_head_as_trained(tmp_path):
     model, callback = texts.network(), AdjustCallback()
     sets = {"one": texts.EVAL[:40], "two": texts.EVAL[40:80]}

@@ -38,7 +38,8 @@ from ..heads.collect import Batch, BatchScores, collect
 from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import unwrap
 from ..support.arrays import to_numpy
-from ..support.errors import LevelheadError
+from ..support.atomic import check_plain
+from ..support.errors import LevelheadError, named
 from ..support.warnings import LevelheadWarning, warn
 from ._given_choice import Choice, check_given
 from ._trackers import Outcome, outcome_of
@@ -99,14 +100,19 @@ class BaseAdjustCallback:
         """Whether the model is to be run on the evaluation when training has ended."""
         return self._tunes or self._needs_features
 
-    def _check(self, model: nn.Module, training: object, *, no_evaluation: str | None) -> None:
-        """Refuse early what `_choose` or `_apply` would refuse after training.
+    def _check(
+        self, model: nn.Module, training: object, *, no_evaluation: str | None, writes: bool
+    ) -> None:
+        """Refuse early what `_choose`, `_apply` or `_finish` would refuse after training.
 
         Args:
             model: to be trained.
             training: the loader of the training, whose labels are counted.
             no_evaluation: what the user can do to have an evaluation; None if there is one.
+            writes: whether this process, of several, will write the page.
         """
+        if self._page is not None and writes:
+            _check_page(Path(self._page))
         if self._tunes and no_evaluation is not None:
             reason = f"tuning on the evaluation needs one: {no_evaluation}"
             raise LevelheadError(reason, parameter="by")
@@ -334,10 +340,17 @@ class BaseAdjustCallback:
         self._written = _parameters_written(model, self.adjusted.layers)
 
     def _finish(self, outcome: Outcome) -> None:
-        """Say what was done on stderr, and write the page where one was asked for; in one process of several."""
+        """Say what was done on stderr, and write the page where one was asked for; in one process of several.
+
+        A page that cannot be written, as the disk is full, is a warning: the training must not be lost for it.
+        """
         print(outcome.text, file=sys.stderr)
-        if self._page is not None:
+        if self._page is None:
+            return
+        try:
             outcome.write_page(Path(self._page))
+        except (OSError, LevelheadError) as error:
+            warn(f"the page was not written: {error}", LevelheadWarning)
 
     def _restore(self) -> None:
         """Restore the head, unless it was written to since: weights from a checkpoint stay.
@@ -350,6 +363,18 @@ class BaseAdjustCallback:
             self.adjusted.restore()
         self.adjusted = None
         self._written = ()
+
+
+def _check_page(path: Path) -> None:
+    """Raise LevelheadError if no page can be written at a path: for its suffix, its folder, or what is there."""
+    # The page stands above the trainers, and is loaded for this alone.
+    from ..report.page import check_suffix
+
+    with named("page"):
+        check_suffix(path)
+        check_plain(path)
+        if not path.parent.is_dir():
+            raise LevelheadError(f"{path.parent}: no such folder to write {path.name} into")
 
 
 def _parameters_written(

@@ -96,7 +96,12 @@ class AdjustCallback(BaseAdjustCallback, Callback):
         no_evaluation = None
         if not trainer.enable_validation:
             no_evaluation = "give fit a validation loader, and the module a validation_step"
-        self._check(pl_module, trainer.train_dataloader, no_evaluation=no_evaluation)
+        self._check(
+            pl_module,
+            trainer.train_dataloader,
+            no_evaluation=no_evaluation,
+            writes=trainer.is_global_zero,
+        )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Here the module is on its device; it is adjusted later, after the last checkpoint.

@@ -91,6 +91,7 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
     def on_train_begin(  # type: ignore[override]
         self,
         args: TrainingArguments,
+        state: TrainerState,
         *_: object,
         model: PreTrainedModel,
         train_dataloader: object = None,
@@ -107,7 +108,12 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
             )
         self._evaluated = {}
         self._trackers = Trackers()
-        self._check(model, train_dataloader, no_evaluation=no_evaluation)
+        self._check(
+            model,
+            train_dataloader,
+            no_evaluation=no_evaluation,
+            writes=state.is_world_process_zero,
+        )
 
     def on_evaluate(self, *_: object, eval_dataloader: object = None, **__: object) -> None:
         """Remember which data set was evaluated; the Trainer calls it once for each of several."""

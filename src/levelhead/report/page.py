@@ -104,12 +104,17 @@ def write(
         OSError: the page cannot be written; a page that was there is then as it was.
     """
     path = Path(out)
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise LevelheadError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
+    check_suffix(path)
     if not subjects and not tables:
         raise LevelheadError("expected at least one subject or table, got none")
     atomic.write(path, render_page(with_titles(subjects), tables=tables, command=command))
     return path
+
+
+def check_suffix(path: Path) -> None:
+    """Raise LevelheadError unless the name of a page ends in .html, as browsers and mail go by it."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise LevelheadError(f"{path}: expected a page as .html, got {path.suffix or 'no suffix'}")
 
 
 def with_titles(subjects: Sequence[Subject]) -> list[Subject]:
