@@ -289,6 +289,42 @@ def test_model_with_hooks_is_not_traced():
     assert not seen
 
 
+class Bag(Net):
+    """Several instances of each sample; the class of the sample is a mean of theirs."""
+
+    def forward(self, x):
+        instances = self.body(torch.stack([x, x.flip(1), -x], dim=1))
+        return self.then(self, self.fc(instances.relu()))
+
+
+REWORKED = {
+    "a mean of a softmax": lambda: Bag(lambda m, z: z.softmax(-1).mean(1)),
+    "a softmax of a softmax": lambda: Net(lambda m, z: z.softmax(1).softmax(1)),
+    "a mean of a softmax, reshaped": lambda: Bag(lambda m, z: z.softmax(-1).mean(1).flatten(1)),
+    "a pool over pixels of a softmax": lambda: nn.Sequential(
+        nn.Conv2d(3, K, 1), nn.Softmax(1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [SCALE, SHIFT], ids=["rescale", "shift"])
+@pytest.mark.parametrize("name", REWORKED)
+def test_what_becomes_of_probabilities_is_said_not_to_be_checked(name, rule):
+    assert lh.adjust_(REWORKED[name](), rule, COUNTS).checked is None
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda m, z: z[:, :, None].softmax(1).squeeze(-1),
+        lambda m, z: (z, z.softmax(-1).amax(-1)),
+        lambda m, z: torch.flatten(torch.softmax(z, -1), 1),
+    ],
+)
+def test_reshaped_probabilities_and_logits_beside_their_largest_are_checked(then):
+    assert lh.adjust_(Net(then), SHIFT, COUNTS).checked == "forward"
+
+
 # Half precision
 
 HALVES = [torch.bfloat16, torch.float16]

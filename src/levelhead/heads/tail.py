@@ -28,6 +28,13 @@ from .trace import is_inside_a_leaf, reads_parameters, trace
 SOFTMAX_FUNCTIONS = (torch.softmax, F.softmax, torch.log_softmax, F.log_softmax, torch.sigmoid, F.sigmoid)  # fmt: skip
 SOFTMAX_METHODS = ("softmax", "log_softmax", "sigmoid")
 SOFTMAX_MODULES = (nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Sigmoid)
+# These leave every number as it is, so that they may follow a softmax.
+RESHAPING_FUNCTIONS = (torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, operator.getitem)  # fmt: skip
+RESHAPING_METHODS = (
+    "clone", "contiguous", "detach", "flatten", "float", "permute", "reshape", "squeeze", "transpose",
+    "unsqueeze", "view",
+)  # fmt: skip
+RESHAPING_MODULES = (nn.Dropout, nn.Flatten, nn.Identity, nn.Unflatten)
 
 NodeValue: TypeAlias = Any  # of a node: a tensor, a shape, a tuple, whatever the model's code has
 
@@ -79,10 +86,10 @@ def _outputs_of(graph: fx.Graph) -> list[fx.Node]:
 
 
 class _Seen(NamedTuple):
-    """What became of the outputs of a head, in each output of the model that has K columns."""
+    """What became of the outputs of a head, in one output of the model that has K columns."""
 
-    before: list[Tensor]  # [..., K], of random outputs of the head
-    after: list[Tensor]  # [..., K], of these outputs after a change
+    before: Tensor  # [..., K], of random outputs of the head
+    after: Tensor  # [..., K], of these outputs after a change
     past_softmax: bool  # whether something was done to what a softmax gave, which was left out
 
 
@@ -127,11 +134,11 @@ class Tail:
             after.update(new)
             waiting += new
         self.after = after
-        self.outputs = [node for node in outputs if node in after]
         weight = next(iter(layers.values())).weight
         assert isinstance(weight, Tensor)  # `tail_of` checked it
         self._classes = len(weight)
         self._dtype = weight.dtype
+        self.outputs = [node for node in outputs if node in after]
 
     @property
     def is_run(self) -> bool:
@@ -158,7 +165,7 @@ class Tail:
         """Return whether some output of the model changes as the outputs of the head do.
 
         The first shape on which the rest of the model runs decides. Where a softmax was left out
-        and its results are worked on, an output that changes in another way proves nothing.
+        and its results are worked on, an output proves nothing, however it changes.
 
         Args:
             change: that is made to the head's outputs, and looked for in the model's.
@@ -172,12 +179,15 @@ class Tail:
             # Of any kind: the model's own operations, on other shapes than it is made for.
             except Exception:
                 continue
-            if not seen.before:
+            if not seen:
                 continue
-            for before, after in zip(seen.before, seen.after, strict=True):
-                if close(after, change.along(before, -1), before, self._dtype):
-                    return True
-            if seen.past_softmax:
+            arrived = [
+                close(after, change.along(before, -1), before, self._dtype) and not past_softmax
+                for before, after, past_softmax in seen
+            ]
+            if any(arrived):
+                return True
+            if any(output.past_softmax for output in seen):
                 return None
             return False
         return None
@@ -194,7 +204,7 @@ class Tail:
             return [tuple(several[:axes]), (1,) * axes]
         return [(), (several[0],)]
 
-    def _run(self, sizes: tuple[int, ...], change: _Change) -> _Seen:
+    def _run(self, sizes: tuple[int, ...], change: _Change) -> list[_Seen]:
         """Run what follows twice: on random outputs of the head, and on those after a change.
 
         Args:
@@ -224,13 +234,12 @@ class Tail:
             before = [run.value(node, plain) for node in self.outputs]
             after = [run.value(node, changed) for node in self.outputs]
 
-        seen = _Seen([], [], run.past_softmax)
-        for old, new in zip(before, after, strict=True):
+        seen = []
+        for node, old, new in zip(self.outputs, before, after, strict=True):
             old_logits = self._classes_last(old)
             new_logits = self._classes_last(new)
             if old_logits is not None and new_logits is not None:
-                seen.before.append(old_logits)
-                seen.after.append(new_logits)
+                seen.append(_Seen(old_logits, new_logits, node in run.past_softmax))
         return seen
 
     def _classes_last(self, value: NodeValue) -> Tensor | None:
@@ -261,9 +270,9 @@ class _Run:
         self.model = model
         self.after = after
         self.input_shape = input_shape
-        # Softmaxes that were left out, and all nodes that depend on them.
-        self.softmaxes: set[fx.Node] = set()
-        self.past_softmax = False  # whether such a result was worked on
+        # Softmaxes that were left out, reshaped or not, and all nodes that make more of those.
+        self.probabilities: set[fx.Node] = set()
+        self.past_softmax: set[fx.Node] = set()
 
     def value(self, node: fx.Node, values: dict[fx.Node, NodeValue]) -> NodeValue:
         """Return the value of a node, given those of the head's outputs; each is computed once.
@@ -291,11 +300,15 @@ class _Run:
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: self.value(source, values))
         # What depends on a softmax that was left out is worked on as logits, which the model never
         # does.
-        if self.softmaxes & set(node.all_input_nodes):
-            self.past_softmax = True
-            self.softmaxes.add(node)
-        if self._is_softmax(node):
-            self.softmaxes.add(node)
+        is_softmax = self._is_one_of(node, SOFTMAX_FUNCTIONS, SOFTMAX_METHODS, SOFTMAX_MODULES)
+        reshapes = self._is_one_of(node, RESHAPING_FUNCTIONS, RESHAPING_METHODS, RESHAPING_MODULES)
+        uses_probabilities = not self.probabilities.isdisjoint(node.all_input_nodes)
+        uses_more = not self.past_softmax.isdisjoint(node.all_input_nodes)
+        if uses_more or (uses_probabilities and not reshapes):
+            self.past_softmax.add(node)
+        elif uses_probabilities or is_softmax:
+            self.probabilities.add(node)
+        if is_softmax:
             return args[0] if args else kwargs["input"]
         if node.op == "call_function":
             return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -303,12 +316,19 @@ class _Run:
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return self.model.get_submodule(str(node.target))(*args, **kwargs)
 
-    def _is_softmax(self, node: fx.Node) -> bool:
+    def _is_one_of(
+        self,
+        node: fx.Node,
+        functions: Sequence[object],
+        methods: Sequence[str],
+        modules: tuple[type[nn.Module], ...],
+    ) -> bool:
+        """Return whether a node calls one of these, whichever way."""
         if node.op == "call_function":
-            return node.target in SOFTMAX_FUNCTIONS
+            return node.target in functions
         if node.op == "call_method":
-            return node.target in SOFTMAX_METHODS
-        return isinstance(self.model.get_submodule(str(node.target)), SOFTMAX_MODULES)
+            return node.target in methods
+        return isinstance(self.model.get_submodule(str(node.target)), modules)
 
     def _is_shape(self, node: fx.Node) -> bool:
         if node.op == "call_method":
