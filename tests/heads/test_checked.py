@@ -325,6 +325,89 @@ def test_reshaped_probabilities_and_logits_beside_their_largest_are_checked(then
     assert lh.adjust_(Net(then), SHIFT, COUNTS).checked == "forward"
 
 
+class Beside(Net):
+    """Another output comes first; that of the layer with a head's name may be an auxiliary one."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+        self.prototypes = nn.Parameter(torch.randn(K, 8))
+        self.wide = nn.Conv2d(8, K, 3, padding=1)
+        self.boxes = nn.Linear(8, 2)
+
+    def forward(self, x):
+        features = self.body(x).relu()
+        return self.other(self, x, features), self.fc(features)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda m, z: (z.tanh(), z),
+        lambda m, z: (z[:, None].softmax(-1).mean(1), z),
+    ],
+)
+def test_change_that_arrives_in_one_of_several_outputs_is_said_not_to_be_checked(then):
+    assert lh.adjust_(Net(then), SCALE, COUNTS).checked is None
+
+
+OTHER_LOGITS = {
+    "prototypes": lambda m, x, h: h @ m.prototypes.T,
+    "a wide convolution": lambda m, x, h: m.wide(h[:, :, None, None]),
+}
+NO_LOGITS = {
+    "the input": lambda m, x, h: x,
+    "what the head takes": lambda m, x, h: h,
+    "boxes": lambda m, x, h: m.boxes(h),
+}
+
+
+@pytest.mark.parametrize("rule", [SCALE, SHIFT], ids=["rescale", "shift"])
+@pytest.mark.parametrize("name", OTHER_LOGITS)
+def test_head_beside_another_output_that_may_be_the_logits_is_said_not_to_be_checked(name, rule):
+    adjusted = lh.adjust_(Beside(OTHER_LOGITS[name]), rule, COUNTS)
+    assert adjusted.checked is None
+    named = lh.adjust_(Beside(OTHER_LOGITS[name]), rule, COUNTS, layer="fc")
+    assert named.checked == "forward"
+
+
+@pytest.mark.parametrize("name", NO_LOGITS)
+def test_head_beside_an_output_of_another_width_is_checked(name):
+    assert lh.adjust_(Beside(NO_LOGITS[name]), SHIFT, COUNTS).checked == "forward"
+
+
+class Cosine(Net):
+    """It compares directions, by the weight of a layer that it never runs."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.fc = nn.Linear(8, K, bias=bias)
+
+    def forward(self, x):
+        return 10 * F.linear(F.normalize(self.body(x)), F.normalize(self.fc.weight))
+
+
+class ByHand(Net):
+    def forward(self, x):
+        return F.linear(self.body(x).relu(), self.fc.weight, self.fc.bias)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_bias_that_the_forward_never_reads_takes_no_offset(bias):
+    model = Cosine(bias)
+    with pytest.raises(lh.LevelheadError, match=r"takes the weight of fc, and no bias"):
+        lh.adjust_(model, SHIFT, COUNTS)
+    assert (model.fc.bias is not None) == bias
+    assert lh.adjust_(Cosine(bias), SCALE, COUNTS).checked is None
+
+
+def test_bias_that_the_forward_reads_by_itself_takes_an_offset():
+    model = ByHand()
+    before = model(X).detach()
+    assert lh.adjust_(model, SHIFT, COUNTS).checked is None
+    assert torch.allclose(model(X), before + OFFSETS, atol=1e-5)
+
+
 # Half precision
 
 HALVES = [torch.bfloat16, torch.float16]

@@ -13,7 +13,7 @@ The answers are True, False and None, not known: only False is an error (torch_p
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from .evaluating import evaluating
 from .probe import close
-from .trace import is_inside_a_leaf, reads_parameters, trace
+from .trace import is_inside_a_leaf, parameters_read, trace
 
 # They turn logits into probabilities: to see what else is done to the logits, they are left out.
 SOFTMAX_FUNCTIONS = (torch.softmax, F.softmax, torch.log_softmax, F.log_softmax, torch.sigmoid, F.sigmoid)  # fmt: skip
@@ -51,8 +51,8 @@ def tail_of(model: nn.Module, layers: Mapping[str, nn.Module]) -> "Tail | None":
         layers: of the head, by path.
 
     Returns:
-        None where a weight is sharded, quantized or on the meta device; where the forward cannot be
-        traced; and where it uses a layer's weight by itself, beside running the layer.
+        None where a weight is sharded, quantized or on the meta device, and where the forward
+        cannot be traced.
     """
     # Random outputs are made like the weight, so that it must be a plain one, with numbers.
     for path, layer in layers.items():
@@ -62,11 +62,10 @@ def tail_of(model: nn.Module, layers: Mapping[str, nn.Module]) -> "Tail | None":
         if is_inside_a_leaf(model, path):
             return None
     graph = trace(model, layers)
-    # What is done to a parameter that the forward takes out of a layer cannot be told from here.
-    if graph is None or reads_parameters(graph, layers):
+    if graph is None:
         return None
     calls = [node for node in graph.nodes if node.op == "call_module" and node.target in layers]
-    return Tail(model, dict(layers), calls, _outputs_of(graph))
+    return Tail(model, dict(layers), calls, _outputs_of(graph), parameters_read(graph, layers))
 
 
 def _outputs_of(graph: fx.Graph) -> list[fx.Node]:
@@ -114,6 +113,9 @@ class Tail:
         layers: of the head, by path; all have K outputs.
         calls: the nodes that run them.
         outputs: the nodes that the model returns; only those behind the head are kept.
+            `is_only_output` says whether none of the others may be the logits.
+        parameters_read: those of the layers that the forward takes by themselves, as "fc.weight".
+            What is done to them cannot be told from here.
     """
 
     def __init__(
@@ -122,10 +124,12 @@ class Tail:
         layers: dict[str, nn.Module],
         calls: Sequence[fx.Node],
         outputs: Sequence[fx.Node],
+        parameters_read: set[str],
     ) -> None:
         self.model = model
         self.layers = layers
         self.calls = calls
+        self.parameters_read = parameters_read
         # All nodes that use an output of the head, or use what does.
         after = {*calls}
         waiting = [*calls]
@@ -139,12 +143,41 @@ class Tail:
         self._classes = len(weight)
         self._dtype = weight.dtype
         self.outputs = [node for node in outputs if node in after]
+        beside = [node for node in outputs if node not in after]
+        self.is_only_output = not any(self._may_be_logits(node) for node in beside)
 
     @property
     def is_run(self) -> bool:
         """Whether what the model returns comes from the head at all."""
         called = {node.target for node in self.calls}
         return bool(self.outputs) and called == {*self.layers}
+
+    @property
+    def without_bias(self) -> list[str]:
+        """The layers that the forward does not run, and whose bias it does not take either."""
+        called = {node.target for node in self.calls}
+        return [
+            path
+            for path in self.layers
+            if path not in called and f"{path}.bias" not in self.parameters_read
+        ]
+
+    def _may_be_logits(self, node: fx.Node) -> bool:
+        """Return whether an output that does not come from the head may have K columns.
+
+        Not so an input of the model; nor what the head takes, or another layer gives, if that has
+        another width. Of anything else the width is not known.
+        """
+        if node.op == "placeholder":
+            return False
+        widths = []
+        for call in self.calls:
+            if node in call.all_input_nodes:
+                widths.append(_width(self.layers[str(call.target)], "in"))
+        if node.op == "call_module":
+            widths.append(_width(self.model.get_submodule(str(node.target)), "out"))
+        known = [width for width in widths if width is not None]
+        return self._classes in known or not known
 
     def scales(self) -> bool | None:
         """Return whether scaling row i of the head scales logit i alone; None if not known."""
@@ -162,7 +195,7 @@ class Tail:
         return self._arrives(_Change(torch.add, offsets))
 
     def _arrives(self, change: _Change) -> bool | None:
-        """Return whether some output of the model changes as the outputs of the head do.
+        """Return whether the outputs of the model change as the outputs of the head do.
 
         The first shape on which the rest of the model runs decides. Where a softmax was left out
         and its results are worked on, an output proves nothing, however it changes.
@@ -171,7 +204,8 @@ class Tail:
             change: that is made to the head's outputs, and looked for in the model's.
 
         Returns:
-            None if the rest runs on no shape, or has no output of K columns.
+            None if the rest runs on no shape, or has no output of K columns, and if it arrives in
+            one of several outputs alone.
         """
         for sizes in self._likely_sizes():
             try:
@@ -185,9 +219,9 @@ class Tail:
                 close(after, change.along(before, -1), before, self._dtype) and not past_softmax
                 for before, after, past_softmax in seen
             ]
-            if any(arrived):
+            if all(arrived):
                 return True
-            if any(output.past_softmax for output in seen):
+            if any(arrived) or any(output.past_softmax for output in seen):
                 return None
             return False
         return None
@@ -252,6 +286,15 @@ class Tail:
             if value.ndim > 1 and value.shape[axis] == self._classes:
                 return value.movedim(axis, -1).double().cpu()
         return None
+
+
+def _width(layer: nn.Module, side: Literal["in", "out"]) -> int | None:
+    """Return how many features, or channels, a layer takes or gives; None if that is not known."""
+    for kind in ("features", "channels"):
+        width = getattr(layer, f"{side}_{kind}", None)
+        if isinstance(width, int):
+            return width
+    return None
 
 
 class _Run:

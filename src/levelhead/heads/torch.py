@@ -161,7 +161,7 @@ class TorchModel(InMemory[Editable]):
         return (id(parameter), parameter._version), _digests(gather(parameter.detach()).cpu())
 
     def check_output(self, *, adds: bool) -> Checked | None:
-        return check_output(self.model, self.layers, self.example, adds=adds)
+        return check_output(self.model, self.layers, self.example, adds=adds, named=self.named)
 
     def auxiliary(self) -> tuple[str, ...]:
         return auxiliary_heads(self.model, dict(self.layers))

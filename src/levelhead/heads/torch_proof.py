@@ -27,7 +27,12 @@ PASS_EXAMPLE = "if it is the head all the same, pass an example input"
 
 
 def check_output(
-    model: nn.Module, layers: Mapping[str, nn.Module], example: Example, *, adds: bool
+    model: nn.Module,
+    layers: Mapping[str, nn.Module],
+    example: Example,
+    *,
+    adds: bool,
+    named: bool = False,
 ) -> Checked | None:
     """Check that a change of the head arrives in the logits.
 
@@ -36,6 +41,7 @@ def check_output(
         layers: those of the head, by path.
         example: an input to run the model on, on which the layers were found to scale the logits.
         adds: whether something is added to biases, too.
+        named: whether the caller named the layers, and so their output among others.
 
     Returns:
         How it is known to arrive; None if it is not known.
@@ -53,7 +59,11 @@ def check_output(
     first = next(iter(layers))
     # Without an example: what the code of the model says, if torch can follow it.
     tail = tail_of(model, layers)
-    if tail is not None:
+    if tail is not None and tail.parameters_read:
+        if adds and tail.without_bias:
+            takes = f"the model's forward takes the weight of {first}, and no bias of it"
+            raise LevelheadError(f"{takes}; adjust its scores instead, by tuned.apply")
+    elif tail is not None:
         if not tail.is_run:
             if any(_is_named_elsewhere(model, path) for path in layers):
                 return None
@@ -65,7 +75,8 @@ def check_output(
         added = tail.adds() if adds else True
         if added is False:
             raise LevelheadError(NOT_ADDED.format("by the model's forward", first))
-        if scales and added:
+        # Another output may be the logits, and this one of an auxiliary head.
+        if scales and added and (named or tail.is_only_output):
             return "forward"
     return _check_by_own_inputs(model, layers, adds=adds)
 

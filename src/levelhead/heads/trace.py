@@ -88,10 +88,14 @@ def trace_modes(model: nn.Module, layers: Mapping[str, nn.Module]) -> Modes | No
     return Modes(_used(evaluation, layers), _used(training, layers))
 
 
-def reads_parameters(graph: fx.Graph, layers: Iterable[str]) -> bool:
-    """Return whether a forward takes a parameter out of one of the layers, beside running it."""
-    owners = {str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
-    return not owners.isdisjoint(layers)
+def parameters_read(graph: fx.Graph, layers: Iterable[str]) -> set[str]:
+    """Return the parameters that a forward takes out of the layers, beside running these.
+
+    Each by its path, such as "fc.weight".
+    """
+    read = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+    owners = {*layers}
+    return {path for path in read if path.rpartition(".")[0] in owners}
 
 
 def _used(graph: fx.Graph, layers: Iterable[str]) -> set[str]:
