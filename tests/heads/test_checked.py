@@ -408,6 +408,22 @@ def test_bias_that_the_forward_reads_by_itself_takes_an_offset():
     assert torch.allclose(model(X), before + OFFSETS, atol=1e-5)
 
 
+class Refined(Net):
+    """A second layer adds to the logits what it makes of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc2 = nn.Linear(K, K)
+
+    def forward(self, x):
+        logits = self.fc(self.body(x))
+        return logits + self.fc2(logits.relu())
+
+
+def test_head_that_feeds_another_head_is_said_not_to_be_checked():
+    assert lh.adjust_(Refined(), SCALE, COUNTS, layer=["fc", "fc2"]).checked is None
+
+
 # Half precision
 
 HALVES = [torch.bfloat16, torch.float16]

@@ -204,9 +204,12 @@ class Tail:
             change: that is made to the head's outputs, and looked for in the model's.
 
         Returns:
-            None if the rest runs on no shape, or has no output of K columns, and if it arrives in
-            one of several outputs alone.
+            None if the rest runs on no shape, or has no output of K columns; if it arrives in one
+            of several outputs alone; and if one of the layers takes what another gives: random
+            numbers in its place would hide that.
         """
+        if any(not self.after.isdisjoint(call.all_input_nodes) for call in self.calls):
+            return None
         for sizes in self._likely_sizes():
             try:
                 seen = self._run(sizes, change)
