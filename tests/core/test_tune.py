@@ -336,6 +336,25 @@ def test_counts_of_folds_add_up():
     assert without.counted
 
 
+def test_folds_whose_scores_or_classes_are_not_those_of_the_others_are_refused():
+    logits, labels = calibrated(16, 240)
+    words = np.array(["ant", "cat", "elk", "fox"])
+    by_name = dict(zip(words.tolist(), COUNTS, strict=True))
+    turned = dict(reversed(by_name.items()))
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    alone = lh.counts.with_background(COUNTS, 0)
+    first = (logits, words[labels], by_name)
+    for other, reason in (
+        ((logits[:, ::-1], words[labels], turned), "class 0 is 'ant' in one and 'fox' in another"),
+        ((logits, labels, alone), "expected the same background in every fold, or in none"),
+        ((logs, labels, COUNTS), "expected one kind of scores in all, got logits and log-prob"),
+    ):
+        with pytest.raises(lh.LevelheadError, match=f"^folds: .*{reason}"):
+            lh.tune_folds([first, other])
+    # Labels that are positions go with names.
+    assert lh.tune_folds([(logits, labels, COUNTS), first]).names == tuple(words)
+
+
 # -- Large ---------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ it had no part in. So the gain is that of fits on two thirds of the samples, if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -221,8 +221,8 @@ def tune_folds(
         A `Tuned`, as of `tune` on all samples.
 
     Raises:
-        LevelheadError: no folds, one that is no such triple, folds of different classes, or whatever
-            `tune` refuses.
+        LevelheadError: no folds, one that is no such triple, folds that differ in their classes, the
+            order of these, the background or the kind of their scores, or whatever `tune` refuses.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat([0, 1], [150, 50])
@@ -231,25 +231,24 @@ def tune_folds(
     >>> tuned.chosen_on, tuned.n
     ('out-of-fold', 400)
     """
-    folds = list(folds)
-    if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
+    triples = []
+    if isinstance(folds, Iterable):
+        triples = list(folds)
+    if not triples or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in triples):
         expected = "expected at least one fold, each (logits [N, K], labels [N], counts)"
         raise LevelheadError(expected, parameter="folds")
     parts = []
-    for logits, labels, counts in folds:
+    for logits, labels, counts in triples:
         parts.append(Given.of(logits, labels, counts, names=names, kind=kind))
-    # Each fold is checked by itself above; together they must be of the same classes.
-    sizes = sorted({len(part.counts) for part in parts})
-    if len(sizes) > 1:
-        came = f"folds of {', '.join(map(str, sizes))} classes"
-        reason = f"expected the same classes in every fold, got {came}"
-        raise LevelheadError(reason, parameter="folds")
+    # Each fold is checked by itself above, and here against the others.
+    _check_alike(parts)
     # One set of samples: counts add up, as if one model had seen all that the models of the folds saw.
     joined = replace(
         parts[0],
         logits=np.concatenate([to_numpy(part.logits) for part in parts]),
         labels=np.concatenate([part.labels for part in parts]),
         counts=np.sum([part.counts for part in parts], axis=0),
+        names=next((part.names for part in parts if part.names is not None), None),
         counted=any(part.counted for part in parts),
     )
     return tune_given(
@@ -261,6 +260,31 @@ def tune_folds(
         level=level,
         rng=rng,
     )
+
+
+def _check_alike(folds: Sequence[Given]) -> None:
+    """Raise LevelheadError unless folds have the same classes in one order, and scores of one kind."""
+    sizes = sorted({len(fold.counts) for fold in folds})
+    if len(sizes) > 1:
+        came = f"folds of {', '.join(map(str, sizes))} classes"
+        reason = f"expected the same classes in every fold, got {came}"
+        raise LevelheadError(reason, parameter="folds")
+    # Where names are not known, labels are positions, which contradict no name.
+    named = [fold.names for fold in folds if fold.names is not None]
+    for names in named:
+        for i, (name, other) in enumerate(zip(named[0], names, strict=True)):
+            if name != other:
+                got = f"class {i} is {name!r} in one and {other!r} in another"
+                reason = f"expected the classes of every fold in one order, but {got}"
+                raise LevelheadError(reason, parameter="folds")
+    first = folds[0]
+    for fold in folds:
+        if fold.background != first.background:
+            reason = "expected the same background in every fold, or in none"
+            raise LevelheadError(reason, parameter="folds")
+        if fold.kind != first.kind:
+            reason = f"expected one kind of scores in all, got {first.kind} and {fold.kind}"
+            raise LevelheadError(reason, parameter="folds")
 
 
 def _reach_of(features: Array, rule: Rule, samples: int) -> np.ndarray:
