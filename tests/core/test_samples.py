@@ -172,6 +172,8 @@ MISTAKES = {
         "background: expected the index or the name of one class",
     ),
     "folds without counts": (lambda: lh.tune_folds([(LOGITS, LABELS)]), "folds: expected at least"),
+    "a label": (lambda: tune(labels=3), r"labels: expected labels \[N\], got 3"),
+    "a number for folds": (lambda: lh.tune_folds(5), "folds: expected at least one fold"),
     "no folds": (lambda: lh.tune_folds([]), "folds: expected at least one fold"),
     "folds of other classes": (
         lambda: lh.tune_folds([(LOGITS, LABELS, None), (LOGITS[:, :3], LABELS % 3, None)]),

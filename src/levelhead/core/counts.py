@@ -404,6 +404,8 @@ def check_samples(
         counts: in any form that `resolve` takes.
         names: of the classes, where they are known.
     """
+    if np.ndim(labels) == 0:
+        raise LevelheadError(f"expected labels [N], got {labels}", parameter="labels")
     # K labels and N counts. With more classes than samples, the logits would be transposed.
     turned = len(logits.shape) == 2 and (len(labels), np.size(counts)) == tuple(logits.shape[::-1])
     if turned and logits.shape[0] > logits.shape[1]:
