@@ -1,5 +1,6 @@
 """The exact path over one strength: its curves and its best points against plain argmax at every gamma."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -245,6 +246,40 @@ def test_the_best_gamma_is_the_best_of_all_that_meet_the_floors(rule, metric, fl
     assert best.metric == metric
 
 
+def test_floors_by_name_are_of_the_classes_called_so():
+    logits, labels = problem(1)
+    path = gamma_path(logits, labels, COUNTS, rule="shift")
+    wanted = path.best(lh.Goal("error", floors={2: 0.6})).gamma
+    assert wanted != path.best("error").gamma
+    number = np.array([3, 0, 1, 2])  # each class is called by the number of another
+    for names, of_samples, floors in (
+        (number.astype(str), number[labels], {1: 0.6}),
+        (["ant", "cat", "elk", "fox"], labels, {"elk": 0.6}),
+    ):
+        named = gamma_path(logits, of_samples, COUNTS, rule="shift", names=names)
+        assert named.best(lh.Goal("error", floors=floors)).gamma == wanted
+
+
+@pytest.mark.parametrize("form", ["log-probabilities", "probabilities", "votes"])
+def test_a_path_of_probabilities_predicts_at_a_strength_as_tune_does(form):
+    logits, labels = problem(3, 400)
+    values = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    kind = form
+    if form == "log-probabilities":
+        values = np.log(values)
+    elif form == "votes":
+        rng = np.random.default_rng(0)
+        values = np.stack([rng.multinomial(10, row) for row in values]) / 10
+        kind = "probabilities"
+    tuned = lh.tune(values, labels, COUNTS, rule="shift", kind=kind)
+    path = gamma_path(values, labels, COUNTS, rule="shift", kind=kind)
+    assert path.error_curve.values[0] != path.best("error").error
+    assert np.array_equal(path.predictions(tuned.strength), tuned.apply(values).argmax(axis=1))
+    by_rule = replace(tuned.adjustment, offset=3.5 * np.log(COUNTS.max() / COUNTS))
+    wanted = replace(tuned, adjustment=by_rule).apply(values).argmax(axis=1)
+    assert np.array_equal(path.predictions(3.5), wanted)  # beyond the range
+
+
 def test_floors_that_no_gamma_meets_are_refused():
     path = gamma_path(*problem(1), COUNTS)
     with pytest.raises(lh.LevelheadError, match="floors: no gamma meets them; lower the floors"):
@@ -342,6 +377,7 @@ def test_a_path_says_what_it_is_of():
         ({"range": 2.0}, r"range: expected \(from, to\)"),
         ({"target": [1, 1]}, r"target: expected numbers \[4\]"),
         ({"kind": "probabilities"}, "rule: 'rescale' multiplies logits"),
+        ({"kind": "log-probabilities"}, "rule: 'rescale' multiplies logits"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(options, message):

@@ -30,17 +30,12 @@ from ..support.progress import RowProgress
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .arguments import check_range, target_prior
-from .class_labels import (
-    flatten_positions,
-    refuse_label_table,
-    refuse_swapped,
-    resolve_labels,
-)
-from .class_names import names_of_columns
-from .counts import Counts, check_samples, groups
+from .counts import Counts, groups
 from .goal import Goal
 from .metrics import Metric, Tables
+from .probabilities import smooth_votes
 from .rules import RULES, OneStrength, Rule
+from .samples import Given
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,8 +90,10 @@ class GammaPath:
         rule: how scores depend on gamma.
         range: of gamma, from and to.
         target: [K], how often classes occur in deployment, for metrics that depend on it; or None.
-        logits: what the path was computed from, by reference; None if not known, as in a pickle.
-        kind: what the logits are.
+        logits: what the path was computed from, by reference (of votes, of which some are 0, their
+            smoothed logarithms); None if not known, as in a pickle.
+        kind: how the logits are read: `probabilities` by their logarithms, others as `logits`.
+        names: of the classes, where they are known.
 
     >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
     >>> path
@@ -119,6 +116,7 @@ class GammaPath:
     target: np.ndarray | None = None
     logits: Array | None = None
     kind: Kind = "logits"
+    names: Sequence[str] | None = None
 
     # ---- Curves --------------------------------------------------------------------------------
 
@@ -219,7 +217,7 @@ class GammaPath:
         target = None
         if goal.metric.takes_target:
             target = self.target
-        return goal.on(self.labels, len(self.counts), None, target)
+        return goal.on(self.labels, len(self.counts), self.names, target)
 
     def _losses(self, goal: Goal) -> _Losses:
         """Return a goal over gamma, at every change."""
@@ -450,20 +448,34 @@ def gamma_path(
     reach = check_range(range)
 
     # What is given, checked against each other, as in `tune`.
-    refuse_swapped(logits, labels, counts)
-    names = names_of_columns(logits, counts, names)
-    logits, labels, _ = flatten_positions(logits, labels)
-    refuse_label_table(labels)
-    labels, names = resolve_labels(logits, labels, counts, names)
-    labels, n = check_samples(logits, labels, counts, names)
-    path_rule.refuse_kind(kind)
+    if counts is None:
+        raise LevelheadError("expected counts, one per class, got None", parameter="counts")
+    given = Given.of(logits, labels, counts, names=names, kind=kind)
+    path_rule.refuse_kind(given.kind)
     shares = None
     if target is not None:
-        shares = target_prior(target, len(n), names)
-    direction = path_rule.direction(n, shares)
+        shares = target_prior(target, len(given.counts), given.names)
+    direction = path_rule.direction(given.counts, shares)
 
-    changes = find_changes(logits, direction, reach, kind=kind, progress=progress)
-    return GammaPath(changes, labels, n, direction, reach, shares, logits, kind)
+    scores, kind = _smoothed(given.logits, given.read_as)
+    changes = find_changes(scores, direction, reach, kind=kind, progress=progress)
+    return GammaPath(
+        changes, given.labels, given.counts, direction, reach, shares, scores, kind, given.names
+    )
+
+
+def _smoothed(scores: Array, kind: Kind) -> tuple[Array, Kind]:
+    """Return scores [N, K] with their kind; of votes, of which some are 0, smoothed logarithms.
+
+    `tune` smooths them so, too. All others stay where they are, and are read as they are walked along.
+    """
+    if kind != "probabilities":
+        return scores, kind
+    logs = np.concatenate([chunk for _, chunk in read_chunks(scores, kind=kind)])
+    smoothed_logs, smoothing = smooth_votes(logs)
+    if smoothing == 0:
+        return scores, kind
+    return smoothed_logs, "logits"
 
 
 def find_path_rule(rule: str | Rule) -> OneStrength:
