@@ -75,9 +75,22 @@ def test_the_rules_to_compare_may_be_named_or_given():
     assert chosen.left_out == {}
 
 
+def test_rules_of_one_name_are_told_apart_by_their_strengths():
+    rules = [lh.rules.Rescale(0.1), lh.rules.Rescale(1.0), "rescale", "shift"]
+    table = lh.compare(LOGITS, LABELS, COUNTS, rules=rules)
+    assert set(table) == {"rescale 0.1", "rescale 1", "rescale", "shift"}
+    assert table["rescale 0.1"].strength == 0.1
+    assert table["rescale"].to_dict() == lh.tune(LOGITS, LABELS, COUNTS, rule="rescale").to_dict()
+    lines = str(table).splitlines()
+    assert len(lines) == 4
+    assert len({line.index("balanced error") for line in lines}) == 1
+
+
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
+        (["shift", lh.rules.Shift(range=(0, 8))], "rules: 'shift' is there twice"),
+        ([lh.rules.Rescale(0.5), lh.rules.Rescale(0.5)], "rules: 'rescale 0.5' is there twice"),
         (["tau"], "rule: 'tau' needs the weight norms"),  # asked for, it is not left out in silence
         (["magic"], "rule: expected 'offsets', 'shift'"),
         ([3], "rule: expected 'offsets', 'shift'"),

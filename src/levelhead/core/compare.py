@@ -11,6 +11,7 @@ compares nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..support import warnings as kinds
 from ..support.arrays import Array
 from ..support.errors import LevelheadError
 from ..support.types import Kind
+from .class_names import first_repeated
 from .counts import Counts
 from .goal import Goal
 from .metrics import Metric
@@ -109,14 +111,15 @@ def compare(
     Args:
         logits, labels, counts, metric, target, names, kind, chosen_on, level, rng: as in `tune`.
         rules: names or objects of `lh.rules`; all if None, of which those that cannot act on these
-            scores are left out.
+            scores are left out. Of two with one name, strengths tell them apart: ``"rescale 0.5"``.
         norms: [K], of the weight vectors, for the rules that need them: without them, `tau` is left out.
 
     Returns:
         A `Comparison`. Warnings are in its results and are not issued: they would be the same for each.
 
     Raises:
-        LevelheadError: whatever `tune` refuses; and of rules that are named, one that cannot act.
+        LevelheadError: whatever `tune` refuses; and of rules that are named, one that cannot act, or
+            that is there twice.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
@@ -132,17 +135,36 @@ def compare(
     tuned: dict[str, Tuned] = {}
     left_out: dict[str, str] = {}
     # One after the other: each fits in its own way, and what they share was checked above.
-    for rule in wanted:
+    for name, rule in _by_name(wanted).items():
         if norms is not None:
             rule = rule.with_norms(norms)
         try:
             with kinds.quiet():  # the warnings are in each result, and would be the same
-                tuned[rule.name] = tune_given(
+                tuned[name] = tune_given(
                     given, goal, rule, target=target, chosen_on=chosen_on, level=level, rng=rng
                 )
         except LevelheadError as error:
             # A rule that was not asked for by name may be one that cannot act here.
             if rules is not None or error.parameter not in ("rule", "background"):
                 raise
-            left_out[rule.name] = error.message
+            left_out[name] = error.message
     return Comparison(tuned, left_out)
+
+
+def _by_name(rules: Sequence[Rule]) -> dict[str, Rule]:
+    """Return {name: rule}, where rules of one name have their own strengths in it.
+
+    Raises:
+        LevelheadError: two that are called alike even so; the mapping would keep one of them.
+    """
+    times = Counter(rule.name for rule in rules)
+    names = []
+    for rule in rules:
+        name = rule.name
+        if times[name] > 1 and rule.strength is not None:
+            name = f"{name} {rule.strength:g}"
+        names.append(name)
+    repeated = first_repeated(names)
+    if repeated is not None:
+        raise LevelheadError(f"{repeated!r} is there twice; leave out one", parameter="rules")
+    return dict(zip(names, rules, strict=True))
