@@ -57,6 +57,24 @@ def turned(top):
     return keras.Model(i, L.Average()([x, L.Permute((2, 1))(x)]))
 
 
+def mean_of_two():
+    i = keras.Input((8,))
+    return keras.Model(i, L.Average()([L.Dense(3, activation="softmax")(i) for _ in range(2)]))
+
+
+def beside_an_unknown():
+    i = keras.Input((8,))
+    scores = L.LayerNormalization()(L.Dense(3)(i))
+    return keras.Model(i, [scores, L.Dense(3, name="auxiliary")(i)])
+
+
+def residual():
+    i = keras.Input((8,))
+    top = L.Dense(3, name="top")(i)
+    more = L.Dense(3)(L.Dense(8, activation="relu")(top))
+    return keras.Model(i, L.Add()([top, more]))
+
+
 class Halved(L.Softmax):
     def call(self, x):
         return x / 2
@@ -105,6 +123,29 @@ REFUSED = {
         lambda: after(L.Reshape((2, 3)), L.Softmax(), shape=(8,), head=L.Dense(6)),
         "6 outputs of the head into 2 places with 3 classes each",
     ),
+    "another output's head": (beside_an_unknown, "not from a Dense layer"),
+    "a mean of probabilities": (
+        lambda: after(L.Softmax(), L.GlobalAveragePooling1D()),
+        "follows the probabilities of the head",
+    ),
+    "probabilities between pixels": (
+        lambda: after(
+            L.UpSampling2D(interpolation="bilinear"),
+            shape=(4, 4, 8),
+            head=L.Conv2D(3, 1, activation="softmax"),
+        ),
+        "follows the probabilities of the head",
+    ),
+    "two softmaxes": (
+        lambda: after(L.Softmax(), L.Softmax()),
+        "follows the probabilities of the head",
+    ),
+    "a softmax of sigmoids": (
+        lambda: after(L.Softmax(), head=L.Dense(3, activation="sigmoid")),
+        "follows the probabilities of the head",
+    ),
+    "a mean of two models": (mean_of_two, "follows the probabilities of the head"),
+    "a layer on what the head gives": (residual, "takes what it gives"),
     "a softmax of one's own": (lambda: after(Halved()), "not from a Dense layer"),
 }
 
@@ -141,6 +182,10 @@ RIGHT = {  # what follows the head, and the axis of the classes in the end
             shape=(8, 4, 4),
             head=L.Conv2D(3, 1, **CHANNELS_FIRST),
         ),
+        -1,
+    ),
+    "pixels, copied": (
+        lambda: after(L.UpSampling2D(), shape=(4, 4, 8), head=L.Conv2D(3, 1, activation="softmax")),
         -1,
     ),
     "each step by itself": (lambda: after(L.TimeDistributed(L.Activation("softmax"))), -1),

@@ -158,8 +158,9 @@ class _ConfiguredGraph:
             kind = ""
         calls = 1
         units = None
+        fault = ""
         if linear:
-            _check_plain(title, settings, activation)
+            fault = _fault(settings, activation)
             calls = self.calls[identity_of(wrapped, path)]
             units = int(settings.get("units") or settings["filters"])
         shape = None
@@ -181,6 +182,7 @@ class _ConfiguredGraph:
             settings=settings,
             shape=shape,
             calls=calls,
+            fault=fault,
             units=units,
             inner=inner,
             sources=sources,
@@ -213,24 +215,21 @@ def _activation(settings: Config) -> str:
     return str(activation)
 
 
-def _check_plain(title: str, settings: Config, activation: str) -> None:
-    """Raise if a layer cannot be changed as a matrix and a bias.
+def _fault(settings: Config, activation: str) -> str:
+    """Return why a layer cannot be changed as a matrix and a bias; "" if it can.
 
     Args:
-        title: the layer, for the message.
         settings: of the layer.
         activation: its name. A softmax or sigmoid in the layer itself leaves the order of classes
             alone; a relu or tanh in it would bend what is added.
     """
-    reason = None
     if activation not in KERAS_ACTIVATIONS:
-        reason = f"its activation is {activation}"
-    elif settings.get("quantization_config") or "Quantized" in str(settings.get("dtype")):
-        reason = "it is quantized; adjust the model before quantizing"
-    elif settings.get("lora_rank"):
-        reason = "it has LoRA enabled; save the model without it"
-    if reason is not None:
-        raise LevelheadError(f"cannot change {title}: {reason}")
+        return f"its activation is {activation}"
+    if settings.get("quantization_config") or "Quantized" in str(settings.get("dtype")):
+        return "it is quantized; adjust the model before quantizing"
+    if settings.get("lora_rank"):
+        return "it has LoRA enabled; save the model without it"
+    return ""
 
 
 def _shape_taken(layer: Config, node: int) -> tuple[int | None, ...] | None:

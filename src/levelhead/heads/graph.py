@@ -22,6 +22,8 @@ from ..support.types import LabelTask
 
 DEEPEST_WALK = 400  # steps between an output and its head, with those in models inside models
 MOST_LAYERS = 64  # that one output is the sum of
+# What bends the outputs of a head; the logarithm of a softmax only moves them all by as much.
+BENDING = ("softmax", "sigmoid")
 
 # How a graph names its values, hashable: by a text, or by the layer and its call.
 GraphValue: TypeAlias = Any
@@ -66,6 +68,11 @@ class Linear(Generic[Key, Layer]):
     plain: bool = True
     axes: Axes | None = None
 
+    @property
+    def is_bent(self) -> bool:
+        """Whether a softmax or sigmoid made probabilities of its outputs."""
+        return any(name.lower() in BENDING for name in self.follows)
+
 
 @dataclass(frozen=True)
 class Passes:
@@ -75,6 +82,8 @@ class Passes:
         sources: the values that it comes from; several are added up.
         follows: what it does to them, if that has a name.
         plain: whether what is added before it is added after it as well.
+        mixes: what is wrong if a softmax or sigmoid lies before it. A mean of probabilities does
+            not take what is added to scores; one of scores does, and is no error.
         moves: says where it puts the axis of the classes, None if that is not known; raises if it
             mixes them.
     """
@@ -82,6 +91,7 @@ class Passes:
     sources: Sequence[GraphValue]
     follows: str = ""
     plain: bool = True
+    mixes: LevelheadError | None = None
     moves: Callable[[Axes], Axes | None] | None = None
 
 
@@ -170,7 +180,12 @@ def _passed(layer: Linear[Key, Layer], step: Passes) -> Linear[Key, Layer]:
     """Return a layer with what a node does to its outputs.
 
     The name of what it does goes to the end, so that the last one is what the model returns.
+
+    Raises:
+        LevelheadError: it mixes probabilities as if they were scores.
     """
+    if step.mixes is not None and layer.is_bent:
+        raise step.mixes
     follows = layer.follows
     if step.follows:
         # Each once: a chain may be long.

@@ -31,7 +31,7 @@ KerasLibrary: TypeAlias = Any
 KerasHead = GraphHead[str, KerasLayer]  # layers by name
 NAME_LAYER = Advice("layer", None, "to name the head")
 # Of layers, that say what becomes of an axis.
-SETTINGS = ("axis", "data_format", "dims", "keepdims", "target_shape")
+SETTINGS = ("axis", "data_format", "dims", "interpolation", "keepdims", "target_shape")
 
 
 def find_keras_head(

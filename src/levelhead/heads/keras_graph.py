@@ -58,6 +58,7 @@ class KerasNode(Generic[Key, Layer]):
     shape: tuple[int | None, ...] | None = None  # of the value that it takes, where that is known
     units: int | None = None  # of a Dense layer or 1x1 convolution, how many
     calls: int = 1  # how often the model applies its layer
+    fault: str = ""  # why a linear layer cannot be changed, if it cannot
     inner: Hashable = None  # the value inside, if it is a model inside the model
     sources: Callable[[], Sequence[Hashable]] = tuple  # returns the values that it takes
 
@@ -96,22 +97,88 @@ def find_keras_heads(
     look = partial(_look, node_of, advice)
     walked: dict[GraphValue, dict[Key, Linear[Key, KerasNode[Key, Layer]]] | LevelheadError] = {}
     by_layers: dict[frozenset[Key], GraphHead[Key, Layer]] = {}
-    reasons: list[LevelheadError] = []
+    reasons: dict[GraphValue, LevelheadError] = {}
     for output in outputs:
         try:
             layers = layers_behind(output, look, walked)
+            _check_side_by_side(layers, node_of)
         except LevelheadError as error:
-            reasons.append(error)
+            reasons[output] = error
             continue
         # Several outputs may come from one head, such as logits and probabilities.
         if frozenset(layers) not in by_layers:
             by_layers[frozenset(layers)] = _head_of(layers)
     heads = list(by_layers.values())
     fitting = [head for head in heads if classes in (None, head.units)]
-    # Of several heads, or with K known, one that fits is not that of the doubtful output.
-    if reasons and (not fitting or (len(fitting) == 1 and classes is None)):
-        raise reasons[0]
+    # Where several fit, the caller lists them.
+    if len(fitting) < 2:
+        for output, reason in reasons.items():
+            if (
+                not fitting
+                or classes is None
+                or _may_be_meant(output, fitting[0], node_of, classes)
+            ):
+                raise reason
     return fitting, heads
+
+
+def _may_be_meant(
+    output: GraphValue,
+    head: GraphHead[Key, Layer],
+    node_of: Callable[[GraphValue], KerasNode[Key, Layer]],
+    classes: int,
+) -> bool:
+    """Return whether an output without a head may be the one with the classes, and not that found.
+
+    Args:
+        output: of the model.
+        head: the only one that fits.
+        node_of: says what a value comes from.
+        classes: K; an output that is made of something of another size is not meant.
+    """
+    node = node_of(output)
+    if node.type_name == "InputLayer" or (node.shape is not None and classes not in node.shape):
+        return False
+    # What is computed from the head, such as its logits divided by a temperature, is no rival.
+    return _keys_before([output], node_of).isdisjoint(head.layers)
+
+
+def _check_side_by_side(
+    layers: Mapping[Key, Linear[Key, KerasNode[Key, Layer]]],
+    node_of: Callable[[GraphValue], KerasNode[Key, Layer]],
+) -> None:
+    """Raise if one of several layers that feed an output takes what another gives.
+
+    Its outputs would follow the change of both.
+    """
+    if len(layers) < 2:
+        return
+    taken = [value for linear in layers.values() for value in linear.layer.sources()]
+    twice = _keys_before(taken, node_of).intersection(layers)
+    if twice:
+        name = layers[twice.pop()].layer.name
+        reason = f"the output comes from {name} and from a layer that takes what it gives"
+        raise LevelheadError(f"{reason}; a change of it would arrive twice")
+
+
+def _keys_before(
+    values: Iterable[GraphValue], node_of: Callable[[GraphValue], KerasNode[Key, Layer]]
+) -> set[Key]:
+    """Return the layers that some values come from, however far back."""
+    waiting = [*values]
+    seen = {*waiting}
+    keys = set[Key]()
+    while waiting:
+        node = node_of(waiting.pop())
+        keys.add(node.key)
+        before: set[GraphValue] = set()
+        if node.type_name != "InputLayer":
+            before.update(node.sources())
+        if node.inner is not None:
+            before.add(node.inner)
+        waiting += before - seen
+        seen |= before
+    return keys
 
 
 def _head_of(layers: Mapping[Key, Linear[Key, KerasNode[Key, Layer]]]) -> GraphHead[Key, Layer]:
@@ -158,8 +225,27 @@ def _look(
     if activation not in KERAS_ACTIVATIONS:
         reason = f"the activation {activation} of {node.name} follows the head"
         raise LevelheadError(f"{reason}, and a scaled head would be wrong there")
+    mixes = None
+    if _mixes(node, activation):
+        what = f"{node.name} ({node.type_name}) follows the probabilities of the head"
+        reason = f"{what}, and does not pass on what is added to its scores"
+        mixes = LevelheadError(reason, advice=advice)
     moves = partial(_moved, node, activation, advice)
-    return Passes(sources, activation, plain=node.kind != "Add", moves=moves)
+    return Passes(sources, activation, plain=node.kind != "Add", mixes=mixes, moves=moves)
+
+
+def _mixes(node: KerasNode[Key, Layer], activation: str) -> bool:
+    """Return whether a layer takes a mean of several values, or bends them.
+
+    Args:
+        node: of the layer.
+        activation: that it applies, or "linear".
+    """
+    if activation != "linear" or node.kind in KERAS_SUMS or "AveragePooling" in node.kind:
+        return True
+    # Copies of pixels are no means.
+    copies = node.settings.get("interpolation", "nearest") == "nearest"
+    return node.kind.startswith("UpSampling") and not copies
 
 
 def _linear(
@@ -170,9 +256,11 @@ def _linear(
     It has the axes of its outputs, as far as they are known.
 
     Raises:
-        LevelheadError: the model applies it more than once, or its own softmax is over another
-            axis.
+        LevelheadError: it is no matrix and bias, the model applies it more than once, or its own
+            softmax is over another axis.
     """
+    if node.fault:
+        raise LevelheadError(f"cannot change {node.name}: {node.fault}")
     if node.calls > 1:
         applied = f"{node.name} is applied {node.calls} times in the model"
         raise LevelheadError(f"{applied}, and all of them would change", advice=advice)
