@@ -276,6 +276,85 @@ def test_two_scores_that_are_made_of_one_logit_are_one(kind, tmp_path):
     assert (label(out, x) == want).all()
 
 
+def outputs(path, x):
+    """Return the labels and the scores that a file gives."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})
+
+
+SCORED = {
+    "logistic": (LogisticRegression, {"raw_scores": True}),
+    "SGD": (SGDClassifier, {"raw_scores": True}),
+    "logistic, as probabilities": (LogisticRegression, {}),
+    "SGD, as probabilities": (lambda: SGDClassifier(loss="log_loss"), {}),
+}
+
+
+@pytest.mark.parametrize("kind", SCORED)
+def test_what_was_tuned_on_two_scores_of_one_logit_arrives(kind, tmp_path):
+    path, out, back = (tmp_path / name for name in ("m.onnx", "out.onnx", "back.onnx"))
+    make, options = SCORED[kind]
+    written(path, make(), 2, zipmap=False, **options)
+    x, _ = data(2, seed=1)
+    plain, scores = outputs(path, x)
+    tuned = tuned_for("offsets", counts=COUNTS[2], kind="logits" if options else "probabilities")
+    tuned = replace(tuned, adjustment=lh.Adjustment(np.ones(2), np.array([0.0, 2.5])))
+    done = adjust_file(path, out, tuned)
+    assert any("half" in note for note in done.notes) == bool(options)
+    adjusted, _ = outputs(out, x)
+    assert (adjusted == tuned.apply(scores).argmax(axis=1)).all()
+    assert (adjusted != plain).sum() > 5
+    undo_file(out, back)
+    assert back.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_of_two_opposite_scores_that_others_wrote(softmax, tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    w = RNG.normal(size=(4, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["z"]),
+        helper.make_node("Neg", ["z"], ["n"]),
+        helper.make_node("Concat", ["n", "z"], ["pair"], axis=1),
+        helper.make_node("Softmax" if softmax else "Identity", ["pair"], ["y"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, T.FLOAT, ["N", size])
+        for name, size in (("x", 4), ("y", 2))
+    ]
+    tensors = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(w[:1, 0] * 0, "b")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    x, _ = data(2, seed=1)
+    [scores] = outputs(path, x)
+    tuned = tuned_for("shift", 0.7, COUNTS[2], kind="probabilities" if softmax else "logits")
+    adjust_file(path, out, tuned)
+    assert (outputs(out, x)[0].argmax(axis=1) == tuned.apply(scores).argmax(axis=1)).all()
+    # By counts alone it is the log-odds that are shifted: 2 z in a softmax, and z otherwise.
+    adjust_file(path, tmp_path / "counts.onnx", lh.rules.Shift(0.7), COUNTS[2])
+    odds = scores[:, 1]
+    if softmax:
+        odds = np.log(scores[:, 1] / scores[:, 0])
+    want = odds + 0.7 * np.log(160 / 40) > 0
+    assert (outputs(tmp_path / "counts.onnx", x)[0].argmax(axis=1) == want).all()
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "log-probabilities", "logits"])
+@pytest.mark.parametrize("model", ["SGD, logistic", "one against the rest, logistic"])
+def test_what_was_tuned_on_competing_sigmoids_does_not_arrive(model, kind, tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    written(path, OTHERS[model](), 3)
+    tuned = tuned_for("offsets", counts=COUNTS[3], kind=kind)
+    if kind == "logits":
+        adjust_file(path, out, tuned)
+        return
+    with pytest.raises(ValueError, match=r"gives a sigmoid for each class.*raw_scores"):
+        adjust_file(path, out, tuned)
+    assert not out.exists()
+
+
 def test_scores_that_end_at_a_clip_are_adjusted_where_the_layer_is_named(tmp_path):
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     model = written(path, SGDClassifier(loss="modified_huber"), 3)

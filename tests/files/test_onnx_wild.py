@@ -247,7 +247,7 @@ def test_classes_that_a_transpose_puts_elsewhere_are_refused(kind, tmp_path):
 
 @pytest.mark.parametrize("rows", [1, K])
 def test_a_mean_of_squeezed_steps_is_of_one_logit_only(rows, tmp_path):
-    nodes = [node("Conv", "x C", "h"), node("Sigmoid", "h", "p"), node("Squeeze", "p axes", "q")]
+    nodes = [node("Conv", "x C", "h"), node("Squeeze", "h axes", "q")]
     nodes.append(node("ReduceMean", "q", "y", axes=[-1]))
     tensors = [raw(W.T[:rows, :, None].copy(), "C"), ints("axes", 0)]
     path = save(tmp_path / "m.onnx", nodes, tensors, shape=(1, D, STEPS), rank=2)
@@ -257,6 +257,103 @@ def test_a_mean_of_squeezed_steps_is_of_one_logit_only(rows, tmp_path):
             inspect_file(path)
     else:
         assert inspect_file(path).layers[0].shape == (1, D, 1)
+
+
+STEPPED = (
+    node("Reshape", "x flat", "f"),
+    node("Gemm", "f W b", "g"),
+    node("Reshape", "g steps", "h"),
+)
+AFTER_PROBABILITIES = {
+    "a mean over steps": (node("ReduceMean", "p", "y", axes=[1], keepdims=0), 2),
+    "a softmax": (node("Softmax", "p", "y"), 3),
+    "a sigmoid": (node("Sigmoid", "p", "y"), 3),
+    "a sum with another's": (node("Add", "p p2", "y"), 3),
+}
+
+
+@pytest.mark.parametrize("bent", ["Softmax", "Sigmoid", "LogSoftmax"])
+@pytest.mark.parametrize("kind", AFTER_PROBABILITIES)
+def test_what_is_done_to_probabilities_as_if_to_scores_is_refused(kind, bent, tmp_path):
+    last, rank = AFTER_PROBABILITIES[kind]
+    nodes = [*STEPPED, node(bent, "h", "p"), last]
+    tensors = [*SIZES, raw(W[::-1].copy(), "W2")]
+    if "p2" in last.input:
+        other = [node("MatMul", "x W2", "h2"), node(bent, "h2", "p2")]
+        nodes[-1:] = [*other, last]
+    path = save(tmp_path / "m.onnx", nodes, tensors, shape=("N", STEPS, D), rank=rank)
+    run(path)
+    if bent == "LogSoftmax":  # of which a mean, or a softmax, takes what is added as it is
+        assert all(layer.shape == (D, K) for layer in inspect_file(path).layers)
+        return
+    with pytest.raises(ValueError, match=r"'n_y' follows the probabilities of the head"):
+        inspect_file(path)
+    assert inspect_file(path, head="W").layers[0].shape == (D, K)
+
+
+def two_outputs(path, nodes, tensors):
+    """Save a model whose first output is `y`, its second `z`, each of K columns."""
+    sizes = {"x": ["N", D], "y": ["N", K], "z": ["N", K]}
+    first, *others = (
+        helper.make_tensor_value_info(*one)
+        for one in ((name, T.FLOAT, size) for name, size in sizes.items())
+    )
+    held = [raw(W, "W"), raw(B, "b"), *tensors]
+    graph = helper.make_graph(nodes, "g", [first], others, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+OTHER = [raw(W[::-1].copy(), "W2"), raw(B[::-1].copy(), "b2")]
+LIMITS = [raw(np.array(n, np.float32), name) for n, name in ((-9, "low"), (9, "high"))]
+CLIPPED = node("Clip", "h low high", "y")
+
+
+def test_an_output_that_is_not_understood_may_be_the_one_that_is_meant(tmp_path):
+    nodes = [node("Gemm", "x W2 b2", "h"), CLIPPED, node("Gemm", "x W b", "z")]
+    path = two_outputs(tmp_path / "m.onnx", nodes, [*OTHER, *LIMITS])
+    with pytest.raises(ValueError, match=r"output 'y': comes from Clip.*pass head to name"):
+        inspect_file(path)
+    assert inspect_file(path, head="z").layers[0].key == "W"
+    # What is computed from the head that was found is no rival.
+    nodes = [node("Gemm", "x W b", "h"), CLIPPED, node("Identity", "h", "z")]
+    path = two_outputs(tmp_path / "one.onnx", nodes, LIMITS)
+    assert inspect_file(path).layers[0].key == "W"
+
+
+@pytest.mark.parametrize("first", [node("Identity", "m", "y"), node("Add", "m b2", "y")], ids=str)
+def test_a_product_with_two_biases_is_refused(first, tmp_path):
+    nodes = [node("MatMul", "x W", "m"), first, node("Add", "m b", "z")]
+    path = two_outputs(tmp_path / "m.onnx", nodes, OTHER[1:])
+    with pytest.raises(ValueError, match="more than one bias"):
+        inspect_file(path)
+    assert inspect_file(path, head="z").layers[0].key == "W"
+
+
+def test_a_layer_on_what_the_head_gives_is_refused(tmp_path):
+    nodes = [GEMM, node("Relu", "h", "r"), node("MatMul", "r V", "v"), node("Add", "h v", "y")]
+    path = save(tmp_path / "m.onnx", nodes, [raw(np.eye(K, dtype=np.float32), "V")])
+    run(path)
+    with pytest.raises(ValueError, match="takes what it gives"):
+        adjust_file(path, tmp_path / "out.onnx", lh.rules.Rescale(0.5), COUNTS)
+
+
+@pytest.mark.parametrize("opset", [6, 7])
+def test_a_bias_for_a_product_needs_broadcasting(opset, tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    model = onnx.load(save(path, [node("MatMul", "x W", "y")]))
+    model.opset_import[0].version = opset
+    model.ir_version = 3
+    model.graph.input.append(helper.make_tensor_value_info("W", T.FLOAT, [D, K]))
+    path.write_bytes(model.SerializeToString())
+    if opset < 7:
+        with pytest.raises(ValueError, match="needs opset 7, and it has 6"):
+            adjust_file(path, out, lh.rules.Shift(0.5), COUNTS)
+        assert not out.exists()
+    else:
+        done = adjust_file(path, out, lh.rules.Shift(0.5), COUNTS)
+        np.testing.assert_allclose(run(out), run(path) + done.offset, atol=1e-5)
 
 
 @pytest.mark.parametrize(

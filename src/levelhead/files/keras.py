@@ -73,7 +73,10 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             raise LevelheadError(
                 f"{path}: its weights do not fit its config.json; save the model again with Keras 3"
             )
-        layers = tuple(replace(layer, task=head.task, plain=head.plain) for layer in layers)
+        sigmoids = head.units > 1 and "sigmoid" in head.follows
+        layers = tuple(
+            replace(layer, task=head.task, plain=head.plain, sigmoids=sigmoids) for layer in layers
+        )
     return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 

@@ -108,6 +108,8 @@ class InFile(Place[AdjustedFile]):
             half=HALVES.get(first.weight.dtype),
             plain=first.plain,
             file=self.file.path,
+            pair=first.pair,
+            sigmoids=first.sigmoids,
         )
 
     def earlier(self) -> str | None:
@@ -225,6 +227,8 @@ class InFile(Place[AdjustedFile]):
         """
         if change.before[0].bias is None and change.after[0].bias is not None:
             yield "the head had no bias and has one now"
+        if change.halved:
+            yield "it gives (-z, z): z takes half of what is added to their difference"
         if change.along is not None:
             yield change.along.text
             if self.tuned is not None and self.tuned.evidence and self.tuned.reach is None:

@@ -13,14 +13,18 @@ what else changes when it is written: the note in the metadata, a bias that the 
 names of external files.
 """
 
+from __future__ import annotations
+
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..heads.candidates import list_layers
-from ..support.errors import LevelheadError, in_file, reported_as
-from ..support.types import LabelTask
+from ..support.errors import Advice, LevelheadError, in_file, reported_as
+from ..support.types import LabelTask, Pair
 from .find import NoHead
 from .format import Reader
 from .located import LocatedHead
@@ -28,10 +32,13 @@ from .onnx_classifier import classifier_layer
 from .onnx_edits import add_bias, complete
 from .onnx_file import check_model, note_of, read_graph, span_of, stamps_of
 from .onnx_graph import CLASSIFIER, Graph
-from .onnx_layers import LinearNode, OnnxHead
-from .onnx_walk import COMPETING, Undecided, heads_of, named_layers
+from .onnx_layers import FLOAT_TYPES, LinearNode, OnnxHead
+from .onnx_walk import COMPETING, OPPOSITE, Undecided, heads_of, named_layers, values_before
 from .spans import LayerSpans, join_rows
 from .tensors import several_heads
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
 
 Heads = list[OnnxHead]  # the layers that feed one output
 
@@ -58,51 +65,97 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     )
 
 
+HeadKey: TypeAlias = tuple[Hashable, ...]  # a head by the keys of its layers
+
+
+@dataclass
+class _Found:
+    """A head, and what the graph does to it on the way to the outputs that it feeds.
+
+    Args:
+        layers: where their numbers are.
+        values: what the layers give, by name.
+        ends: what ends those outputs, such as Softmax.
+        scores: what follows the head in each output that is not of labels.
+    """
+
+    layers: tuple[LayerSpans, ...]
+    values: set[str]
+    ends: set[str] = field(default_factory=set)
+    scores: list[tuple[str, ...]] = field(default_factory=list)
+
+    def layers_with_ends(self) -> tuple[LayerSpans, ...]:
+        """Return its layers, with what the ends of its outputs tell of their classes."""
+        pairs = {_pair(follows) for follows in self.scores}
+        return tuple(
+            replace(
+                layer,
+                task=_task(self.ends),
+                # Outputs that need what is added once, and twice, cannot both be served.
+                plain=layer.plain and len(pairs) < 2,
+                pair=next(iter(pairs), None),
+                sigmoids=layer.classes > 1 and any("Sigmoid" in names for names in self.scores),
+            )
+            for layer in self.layers
+        )
+
+
 @dataclass
 class _Search:
     """What was found behind the outputs of a model.
 
-    Outputs of the same layers, such as logits and probabilities, have one head: it is known by the
-    names of its weights.
+    Outputs of the same layers, such as logits and probabilities, have one head.
 
     Args:
-        heads: the layers of each head.
-        ends: what ends the outputs that each head feeds, such as Softmax.
-        reasons: why outputs have no head.
-        undecided: outputs with something on the way that may or may not leave the classes alone.
+        heads: by their layers.
+        reasons: {output: why it has no head}.
     """
 
-    # The layers of each head.
-    heads: dict[tuple[str, ...], tuple[LayerSpans, ...]] = field(default_factory=dict)
-    # What ends the outputs that each head feeds.
-    ends: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
-    reasons: list[LevelheadError] = field(default_factory=list)  # why outputs have no head
-    # Outputs with something on the way that may or may not leave the classes alone.
-    undecided: list[str] = field(default_factory=list)
+    heads: dict[HeadKey, _Found] = field(default_factory=dict)
+    reasons: dict[str, LevelheadError] = field(default_factory=dict)
 
-    def add(self, graph: Graph, heads: Heads) -> None:
+    @property
+    def undecided(self) -> list[str]:
+        """Outputs with something on the way that may or may not leave the classes alone."""
+        return [name for name, reason in self.reasons.items() if isinstance(reason, Undecided)]
+
+    def add(self, graph: Graph, output: ValueInfoProto, heads: Heads) -> None:
         """Add the layers that feed an output.
 
         Args:
             graph: the model, in which their numbers are looked up.
+            output: that they feed.
             heads: the layers, with what follows each.
         """
-        weights = tuple(head.key for head in heads)
-        ends = self.ends.setdefault(weights, set())
-        for head in heads:
-            ends.update(head.follows[-1:])
+        key = tuple(head.key for head in heads)
+        if key not in self.heads:
+            values = {name for head in heads for name in head.layer.gives}
+            self.heads[key] = _Found(_spans_of(graph, heads), values)
+        found = self.heads[key]
         # Of two outputs of one head, the one that is harder to fit: what is added to a bias must
         # arrive in both as it is.
-        if weights not in self.heads or self.heads[weights][0].plain > heads[0].plain:
-            self.heads[weights] = _spans_of(graph, heads)
+        if found.layers[0].plain > heads[0].plain:
+            found.layers = _spans_of(graph, heads)
+        for head in heads:
+            found.ends.update(head.follows[-1:])
+            if not _is_of_labels(output):
+                found.scores.append(head.follows)
 
-    def with_tasks(self) -> list[tuple[LayerSpans, ...]]:
-        """Return the heads, with what the ends of their outputs tell of their classes."""
-        heads = []
-        for weights, layers in self.heads.items():
-            task = _task(self.ends[weights])
-            heads.append(tuple(replace(layer, task=task) for layer in layers))
-        return heads
+
+def _pair(follows: tuple[str, ...]) -> Pair | None:
+    """Return what an output makes of one logit z, if that is (-z, z), or the softmax of both."""
+    if OPPOSITE not in follows:
+        return None
+    if "Softmax" in follows:
+        return "probabilities"
+    return "scores"
+
+
+def _is_of_labels(output: ValueInfoProto) -> bool:
+    """Return whether an output is known to hold labels, and not scores."""
+    if not output.type.HasField("tensor_type"):
+        return False
+    return output.type.tensor_type.elem_type not in {0, *FLOAT_TYPES}
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
@@ -119,20 +172,18 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         try:
             heads = _heads_of_output(graph, output.name)
         except LevelheadError as error:
-            search.reasons.append(_reason(graph, output.name, error))
-            if isinstance(error, Undecided):
-                search.undecided.append(output.name)
+            search.reasons[output.name] = error
             continue
         # A head is named by its layers, or by the output.
         titles = {output.name}.union(*(head.layer.names for head in heads))
         if named is None or titles.issuperset(named.split(",")):
-            search.add(graph, heads)
+            search.add(graph, output, heads)
     # Whoever names a layer says that its outputs are the scores, whatever follows.
     if named is not None and not search.heads and search.undecided:
         heads = named_layers(graph, named.split(","), search.undecided)
         if heads is not None:
             return _spans_of(graph, heads)
-    return _only_one(graph, search.with_tasks(), search.reasons, named, classes)
+    return _only_one(graph, search, named, classes)
 
 
 def _heads_of_output(graph: Graph, name: str) -> Heads:
@@ -167,44 +218,63 @@ def _task(follows: set[str]) -> LabelTask | None:
 
 
 def _only_one(
-    graph: Graph,
-    heads: list[tuple[LayerSpans, ...]],
-    reasons: list[LevelheadError],
-    named: str | None,
-    classes: int | None,
+    graph: Graph, search: _Search, named: str | None, classes: int | None
 ) -> tuple[LayerSpans, ...]:
     """Return the only head that fits; raise if there is none, or more than one.
 
     Args:
         graph: the model.
-        heads: the layers of each.
-        reasons: why outputs have no head: what is said if none has one.
+        search: what was found in it.
         named, classes: what was asked for.
 
     Raises:
         NoHead: there are heads, none with so many classes.
-        LevelheadError: there are several, or none.
+        LevelheadError: there are several, or none; or an output without a head may be meant.
     """
+    path = graph.path
+    heads = list(search.heads.values())
     fitting = heads
     if classes is not None and not named:
-        fitting = [layers for layers in heads if layers[0].classes == classes]
-    if len(fitting) == 1:
-        return fitting[0]
-    shapes = [(layer.key, layer.shape) for layers in heads for layer in layers]
+        fitting = [head for head in heads if head.layers[0].classes == classes]
+    shapes = [(layer.key, layer.shape) for head in heads for layer in head.layers]
     if len(fitting) > 1:
+        first, *others = (head.layers[0].key for head in fitting)
+        if first in others:
+            reason = f"{path}: outputs take what {first} gives with more than one bias"
+            raise LevelheadError(reason, advice=Advice("head", None, "to name the output"))
         raise several_heads(shapes)
-    path = graph.path
+    if fitting:
+        head = fitting[0]
+        if named is None:
+            for output, reason in search.reasons.items():
+                if _may_be_meant(graph, output, head):
+                    raise _reason(graph, output, reason)
+        return head.layers_with_ends()
     if shapes:
         raise NoHead(
             f"{path}: no head found with {classes} classes; there is {list_layers(shapes)}"
         )
-    if named is not None and not reasons:
+    if named is not None and not search.reasons:
         raise LevelheadError(
             f"{path}: no output or head is called {named!r}; leave it out to have it found"
         )
-    if reasons:
-        raise reasons[0]
+    for output, reason in search.reasons.items():
+        raise _reason(graph, output, reason)
     raise LevelheadError(f"{path}: the model has no output")
+
+
+def _may_be_meant(graph: Graph, output: str, head: _Found) -> bool:
+    """Return whether an output without a head may be the one with the classes.
+
+    It has as many columns as the head that was found behind another output, and is not computed
+    from it.
+    """
+    sizes = graph.shapes.get(output, ())
+    classes = head.layers[0].classes
+    values = {value.name: value for value in graph.model.graph.output}
+    if classes < 2 or _is_of_labels(values[output]) or classes not in (*sizes[1:2], *sizes[-1:]):
+        return False
+    return values_before(graph, [output]).isdisjoint(head.values)
 
 
 def _spans_of(graph: Graph, heads: Heads) -> tuple[LayerSpans, ...]:

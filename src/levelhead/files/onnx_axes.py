@@ -17,7 +17,6 @@ from ..heads.graph import Axes, reshaped
 from ..support.errors import Advice, LevelheadError
 from .onnx_graph import (
     LINEAR,
-    STANDARD_DOMAINS,
     Graph,
     input_of,
     integer_attribute,
@@ -202,12 +201,8 @@ def competes(graph: Graph, node: NodeProto) -> bool:
     is over the first by default.
     """
     operator = graph.operator(node)
-    versions = [
-        opset.version for opset in graph.model.opset_import if opset.domain in STANDARD_DOMAINS
-    ]
     # Which of the two meanings of a softmax this model has.
-    opset = versions[0] if versions else 13
-    old = opset < 13 and "Softmax" in operator  # over all axes from the one given on
+    old = graph.opset < 13 and "Softmax" in operator  # over all axes from the one given on
     default = -1
     if operator == "ArgMax":
         default = 0

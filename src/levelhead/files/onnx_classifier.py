@@ -101,6 +101,17 @@ def _is_one_logit(attributes: dict[str, AttributeProto]) -> bool:
     return bool(np.array_equal(weights[0], -weights[1]) and biases[0] == -biases[1])
 
 
+def gives_opposite_scores(node: NodeProto) -> bool:
+    """Return whether a classifier of two classes gives (-z, z), two scores of one logit."""
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    transform = b"NONE"
+    if "post_transform" in attributes:
+        transform = attributes["post_transform"].s
+    if transform != b"NONE" or _label_count(attributes) != 2 or "intercepts" not in attributes:
+        return False
+    return len(attributes["intercepts"].floats) == 1 or _is_one_logit(attributes)
+
+
 def _attribute_span(graph: Graph, node: NodeProto, key: str, name: str) -> Span:
     """Return where the numbers of an attribute are: one after another, with or without tags.
 

@@ -39,6 +39,7 @@ from .spans import LayerSpans
 
 METADATA = 14  # the field of a model's own notes
 EXTERNAL = 13  # the field of a tensor that says in which file its numbers are
+BROADCASTING = 7  # the opset from which on an Add takes values of two shapes
 _GRAPH_FIELD: FieldStep = (7, None)  # of a model
 _NODE = 1  # the field of a graph's nodes
 _INITIALIZER = 5  # the field of a graph's constants
@@ -143,9 +144,13 @@ def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
         bias: [K]; it is written in the dtype that the layer computes in.
 
     Raises:
-        LevelheadError: a number does not fit that dtype.
+        LevelheadError: a number does not fit that dtype, or the model is too old to add [K] to a
+            product.
     """
     index, node, dtype = node_of(graph, layer.weight.key)
+    if graph.operator(node) == "MatMul" and graph.opset < BROADCASTING:
+        reason = f"a bias for {layer.key} needs opset {BROADCASTING}, and it has {graph.opset}"
+        raise LevelheadError(f"{graph.path}: {reason}; convert it (onnx.version_converter) first")
     raw = encode(to_numpy(bias), ONNX_DTYPES[dtype])
     if not np.isfinite(decode(raw, ONNX_DTYPES[dtype])).all():
         reason = f"the new bias of {layer.key} does not fit {ONNX_DTYPES[dtype]}"

@@ -106,6 +106,12 @@ class Graph:
         return uses
 
     @cached_property
+    def opset(self) -> int:
+        """The version of the standard operators; 13 if the model does not say."""
+        stated = self.model.opset_import
+        return next((one.version for one in stated if one.domain in STANDARD_DOMAINS), 13)
+
+    @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The sizes of each value's axes, where they are known; a size that is not is 0.
 

@@ -64,6 +64,16 @@ class LinearNode:
         return self.weight.removesuffix(".weight").removesuffix(".coefficients")
 
     @property
+    def constants(self) -> tuple[str, str | None]:
+        """The names of its weight and its bias, by which the walk knows it."""
+        return self.weight, self.bias
+
+    @property
+    def gives(self) -> set[str]:
+        """The names of the values that it makes."""
+        return {name for row in self.rows or (self,) for name in row.node.output}
+
+    @property
     def names(self) -> set[str]:
         """What the layer can be called by: its key, its weight or its node, which may be ""."""
         if self.rows:
@@ -80,9 +90,9 @@ class LinearNode:
         return self.shape[-1 if self.transposed else 0]
 
 
-# A layer that an output comes from, with what the graph does to its outputs; its key is the name of
-# its weight.
-OnnxHead: TypeAlias = Linear[str, LinearNode]
+# A layer that an output comes from, with what the graph does to its outputs; its key has the names
+# of its weight and its bias.
+OnnxHead: TypeAlias = Linear[tuple[str, str | None], LinearNode]
 
 
 def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> OnnxHead:
@@ -126,7 +136,7 @@ def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> OnnxHead:
         classes = weight.shape[-1 if transposed else 0]
         _check_bias(constant, axis, classes, title)
     layer = LinearNode(node, weight.name, bias, transposed, weight.shape)
-    return OnnxHead(weight.name, layer, plain=_factors(node) == (1, 1))
+    return OnnxHead(layer.constants, layer, plain=_factors(node) == (1, 1))
 
 
 def _check_weight(node: NodeProto, operator: str, title: str, weight: _Constant) -> None:

@@ -147,7 +147,7 @@ def layer_of_rows(graph: Graph, node: NodeProto, layers: list[list[OnnxHead]]) -
         return None
     # All of them with a sigmoid or none, and no layer twice.
     sigmoids = {"Sigmoid" in single.follows for single in singles}
-    if len(sigmoids) > 1 or len({single.key for single in singles}) < len(singles):
+    if len(sigmoids) > 1 or len({single.layer.weight for single in singles}) < len(singles):
         return None
     follows = ("Sigmoid",) if sigmoids == {True} else ()
     # A Concat of one value is that value. The layer that others make is known by its rows.
@@ -156,7 +156,7 @@ def layer_of_rows(graph: Graph, node: NodeProto, layers: list[list[OnnxHead]]) -
         return OnnxHead(first.key, first.layer, follows)
     rows = tuple(single.layer for single in singles)
     layer = LinearNode(node, first.layer.weight, first.layer.bias, False, rows=rows)
-    return OnnxHead(layer.key, layer, follows)
+    return OnnxHead((layer.key, None), layer, follows)
 
 
 def _is_one_row(graph: Graph, value: str, head: OnnxHead) -> bool:

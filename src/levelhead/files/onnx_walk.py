@@ -6,7 +6,7 @@ a softmax, a mean over pixels or a sum of heads; or something that may mix the c
 error. `Undecided` is the error that the caller may overrule by naming the layer, `named_layers`.
 
     _maker_of: by the operator of the node that makes a value
-        linear_layer, classifier: a layer
+        linear_layer, _classifier: a layer
         softmax_written_out ... (onnx_patterns.py): nodes that are one function together
         _harmless: softmax, reshapes, means over other axes
         _pick: slices and gathers along other axes, or behind an argmax
@@ -35,6 +35,7 @@ from .onnx_axes import (
     reduced_axes,
     reorders,
 )
+from .onnx_classifier import gives_opposite_scores
 from .onnx_graph import (
     CLASSIFIER,
     EXTRACTOR,
@@ -60,11 +61,16 @@ from .onnx_patterns import (
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
+OPPOSITE = "(-z, z)"  # two scores of one logit, as if they were an operator
+COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK", OPPOSITE)
 # What may follow a head: nothing that mixes classes, but softmax.
 HARMLESS = (
     "Identity", "Cast", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "Reshape", "Sigmoid", "Relu",
     "GlobalAveragePool", "AveragePool", "ReduceMean", "Resize", ZIP_MAP, *COMPETING,
+)  # fmt: skip
+# What takes a mean of several values, or bends them: harmless to scores, not to probabilities.
+MIXING = (
+    "GlobalAveragePool", "AveragePool", "ReduceMean", "Resize", "Sigmoid", "Softmax", "LogSoftmax",
 )  # fmt: skip
 PICKING = ("Transpose", "Split", "Slice", "Gather", EXTRACTOR)
 EXPECTED = "expected a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
@@ -104,7 +110,25 @@ def heads_of(graph: Graph, value: str) -> list[OnnxHead]:
             )
         follows = tuple(name for name in head.follows if name != NORMALIZER)
         heads.append(replace(head, follows=follows))
+    if len(heads) > 1:
+        _check_side_by_side(graph, heads)
     return heads
+
+
+def _check_side_by_side(graph: Graph, heads: list[OnnxHead]) -> None:
+    """Raise if one of several layers that feed an output takes what another gives.
+
+    Its outputs would follow the change of both. Neither may two have one weight, each with a bias
+    of its own: a change of the weight is one of both.
+    """
+    layers = [row for head in heads for row in head.layer.rows or [head.layer]]
+    if len({layer.weight for layer in layers}) < len(layers):
+        raise LevelheadError(f"comes from {layers[0].key!r} with more than one bias")
+    before = values_before(graph, [input_of(layer.node) for layer in layers])
+    for layer in layers:
+        if not before.isdisjoint(layer.gives):
+            reason = f"comes from {layer.key!r} and from a layer that takes what it gives"
+            raise LevelheadError(f"{reason}; a change of it would arrive twice")
 
 
 def named_layers(graph: Graph, names: list[str], outputs: list[str]) -> list[OnnxHead] | None:
@@ -116,7 +140,7 @@ def named_layers(graph: Graph, names: list[str], outputs: list[str]) -> list[Onn
         outputs: those whose head could not be told by what follows it. A layer that none of them
             comes from is no head, whatever it is called.
     """
-    before = _values_before(graph, outputs)
+    before = values_before(graph, outputs)
     by_name: dict[str, OnnxHead] = {}
     for node in graph.model.graph.node:
         operator = graph.operator(node)
@@ -126,7 +150,7 @@ def named_layers(graph: Graph, names: list[str], outputs: list[str]) -> list[Onn
             if operator == "Add":
                 layer = biased_layer(graph, node)
             elif operator == CLASSIFIER:
-                layer = classifier(graph, node)
+                layer = _classifier(graph, node, node.output[0])
             else:
                 layer = linear_layer(graph, node, None)
         except LevelheadError:
@@ -139,7 +163,7 @@ def named_layers(graph: Graph, names: list[str], outputs: list[str]) -> list[Onn
     return None
 
 
-def _values_before(graph: Graph, outputs: list[str]) -> set[str]:
+def values_before(graph: Graph, outputs: list[str]) -> set[str]:
     """Return all values that these come from, and themselves.
 
     Args:
@@ -157,11 +181,15 @@ def _values_before(graph: Graph, outputs: list[str]) -> set[str]:
     return seen
 
 
-def classifier(graph: Graph, node: NodeProto) -> OnnxHead:
+def _classifier(graph: Graph, node: NodeProto, value: str) -> OnnxHead:
     """Return the layer that a LinearClassifier is; its label is that of the largest score.
 
     Its weight and bias are attributes, no constants of the graph, and get names after its key:
     onnx_classifier.py looks up where they are.
+
+    Args:
+        graph, node: where it is.
+        value: which of its outputs: the labels, or the scores.
     """
     key = classifier_key(graph, node)
     layer = LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False)
@@ -169,7 +197,9 @@ def classifier(graph: Graph, node: NodeProto) -> OnnxHead:
     transform = attribute_of(node, "post_transform")
     if transform is not None and transform.s == b"LOGISTIC":
         follows = ("Sigmoid", "ArgMax")
-    return OnnxHead(layer.weight, layer, follows)
+    elif value != node.output[0] and gives_opposite_scores(node):
+        follows = (OPPOSITE,)
+    return OnnxHead(layer.constants, layer, follows)
 
 
 def _maker_of(graph: Graph, value: str) -> OnnxHead | Passes:
@@ -188,16 +218,16 @@ def _maker_of(graph: Graph, value: str) -> OnnxHead | Passes:
     if operator in LINEAR:
         return linear_layer(graph, node, None)
     if operator == CLASSIFIER:
-        return classifier(graph, node)
+        return _classifier(graph, node, value)
     if operator == NORMALIZER:
         return Passes([input_of(node)], operator)
     # Several nodes that are one function together are known by their last.
     source = softmax_written_out(graph, node)
     if source is not None:
-        return Passes([source], "Softmax")
+        return Passes([source], "Softmax", mixes=_mixes(node, operator))
     source = sigmoid_written_out(graph, node)
     if source is not None:
-        return Passes([source], "Sigmoid")
+        return Passes([source], "Sigmoid", mixes=_mixes(node, operator))
     source = divided_by_its_sum(graph, node, partial(_is_sigmoid, graph))
     if source is not None:
         return Passes([source])
@@ -248,10 +278,26 @@ def _harmless(graph: Graph, node: NodeProto, value: str) -> Passes:
         raise LevelheadError(f"{follows}, over another axis than that of the classes; {instead}")
     # A mean over zeros at the border makes what is added smaller there, and a Relu cuts it.
     pads = integer_attribute(node, "count_include_pad", 0)
+    plain = operator != "Relu" and not pads
     decides = ""
     if operator in ("Sigmoid", *COMPETING):
         decides = operator
-    return Passes([source], decides, plain=operator != "Relu" and not pads)
+    mixes = None
+    if operator in MIXING and not _copies(node):
+        mixes = _mixes(node, operator)
+    return Passes([source], decides, plain, mixes)
+
+
+def _mixes(node: NodeProto, operator: str) -> Undecided:
+    """Return the error for a node that takes probabilities as if they were scores."""
+    what = f"{operator} {node.name!r} follows the probabilities of the head"
+    return Undecided(f"{what}, and does not pass on what is added to its scores")
+
+
+def _copies(node: NodeProto) -> bool:
+    """Return whether a Resize takes the nearest pixel, and no mean of several."""
+    mode = attribute_of(node, "mode")
+    return node.op_type == "Resize" and (mode is None or mode.s == b"nearest")
 
 
 def _check_mean(graph: Graph, node: NodeProto, follows: str) -> None:
@@ -293,7 +339,7 @@ def _resizes_each_class(graph: Graph, node: NodeProto) -> bool:
     return same and not crops and class_axis(graph, source) == 1
 
 
-def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
+def _pick(graph: Graph, node: NodeProto, value: str) -> OnnxHead | Passes:
     """Return that a node only picks entries, of what is decided already or along other axes.
 
     Args:
@@ -314,6 +360,10 @@ def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
         return Passes([indices])
     logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
     if logit is not None:
+        # What is taken is one score again, and no longer a pair.
+        maker = graph.makers.get(logit)
+        if maker is not None and graph.operator(maker) == CLASSIFIER:
+            return _classifier(graph, maker, maker.output[0])
         return Passes([logit])
     # Behind the softmax, whatever is picked, such as the score of one class, was compared with the
     # others before; but the columns of what was tuned on must be the rows of the layer.
@@ -354,7 +404,10 @@ def _concat(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
     """
     logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
     if logit is not None:
-        return Passes([logit], "ArgMax")
+        pair = OPPOSITE
+        if _is_sigmoid(graph, logit):
+            pair = "ArgMax"
+        return Passes([logit], pair)
     layer = layer_of_rows(graph, node, [heads_of(graph, name) for name in node.input])
     if layer is not None:
         return layer
@@ -386,7 +439,9 @@ def _sum(graph: Graph, node: NodeProto) -> OnnxHead | Passes:
         constant = graph.constants.get(fixed[0])
     is_number = constant is not None and prod(constant[0].dims) == 1
     times_number = operator in ("Mul", "Div") and moving == [first] and is_number
-    if added or times_number:
+    if added:
+        return Passes(moving, plain=False, mixes=_mixes(node, operator))
+    if times_number:
         return Passes(moving, plain=False)
     quantized = quantized_behind(graph, node)
     if quantized is not None:

@@ -20,7 +20,7 @@ import numpy as np
 from ..io.safetensors_file import ITEM_BYTES
 from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at
-from ..support.types import LabelTask
+from ..support.types import LabelTask, Pair
 from .edits import Edit, FileRange
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
@@ -168,6 +168,10 @@ class LayerSpans:
             softmax or a Sigmoid, tells.
         names: of the classes, where the layer itself has them.
         opposite: of one row, the same row with the other sign, where the file has both.
+        pair: of one row, whether the file gives (-z, z) as two scores, or their softmax: what is
+            added to z arrives in their difference twice.
+        sigmoids: whether each score is a sigmoid. Of several that compete, what is added to a logit
+            arrives in none as a factor, as it does in a softmax.
     """
 
     key: str
@@ -177,6 +181,8 @@ class LayerSpans:
     task: LabelTask | None = None
     names: tuple[str, ...] | None = None
     opposite: "LayerSpans | None" = None
+    pair: Pair | None = None
+    sigmoids: bool = False
 
     @property
     def where(self) -> str:

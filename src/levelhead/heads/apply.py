@@ -76,6 +76,7 @@ def check_fits(place: Place[Written], chosen: Chosen) -> Checked | None:
         _check_no_single_logit(facts.sizes[0], facts.where)
     if chosen.tuned is not None:
         check_for_head(chosen.tuned, facts.sizes[0], facts.names, facts.where)
+        _check_sigmoids(facts, chosen.tuned)
     # Of several layers that are added up, each would add the offset once.
     if chosen.adds and (len(facts.keys) > 1 or not facts.plain):
         reason = "is scaled by a constant or bent by a Relu"
@@ -85,6 +86,25 @@ def check_fits(place: Place[Written], chosen: Chosen) -> Checked | None:
         needed = f"{adds} is for one layer whose outputs are the logits"
         raise LevelheadError(f"{facts.where} {reason}, and {needed}; {TUNE_SCALES}")
     return place.check_output(adds=chosen.adds)
+
+
+def _check_sigmoids(facts: Facts, tuned: Tuned) -> None:
+    """Raise if what was tuned on competing sigmoids would be added to their logits.
+
+    In a softmax, what is added to a logit multiplies its probability; a sigmoid bends it.
+    """
+    if facts.sigmoids and not tuned.multilabel and tuned.kind != "logits":
+        gives = f"{facts.where} gives a sigmoid for each class, and it was tuned on those"
+        instead = "tune on the logits before them (of skl2onnx, the option raw_scores)"
+        raise LevelheadError(f"{gives}; {instead}")
+
+
+def _halves(facts: Facts, chosen: Chosen) -> bool:
+    """Return whether z takes half of an offset, as the model gives (-z, z), which differ by 2 z.
+
+    A rule by counts alone is for the log-odds, which z is, unless a softmax makes them 2 z.
+    """
+    return facts.pair is not None and (chosen.tuned is not None or facts.pair == "probabilities")
 
 
 def _check_no_single_logit(rows: int, where: str) -> None:
@@ -136,6 +156,9 @@ def apply(
     # What is the new head?
     before = place.heads(chosen.rule)
     adjustment = replace(chosen.adjustment(before, class_counts), bias=bias)
+    halved = _halves(facts, chosen)
+    if halved:
+        adjustment = replace(adjustment, offset=adjustment.offset / 2)
     check_left_alone(adjustment.scale, adjustment.offset, background, facts.names)
     with nullcontext() if facts.file is None else in_file(facts.file):
         new = _new_heads(before, adjustment, features)
@@ -162,6 +185,7 @@ def apply(
         stuck=only_scales and not can_flip(before[0]),
         by_hand=chosen.tuned is None and not again,
         checked=checked,
+        halved=halved,
         along=new.along,
     )
     return place.write(change)

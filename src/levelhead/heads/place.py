@@ -20,7 +20,7 @@ from ..core.adjustment import Adjustment
 from ..core.head import Head
 from ..core.head_checks import doubts_of_head
 from ..core.rules import Rule
-from ..support.types import LabelTask
+from ..support.types import LabelTask, Pair
 from ..support.warnings import LevelheadWarning
 from .along import Along
 
@@ -43,6 +43,7 @@ class Change:
         stuck: whether it only scales two opposite rows, which never changes a prediction.
         by_hand: whether the strength was given, not chosen on held-out samples.
         checked: how it is known that the change arrives in the logits; None if it is not.
+        halved: whether z, of which the model gives (-z, z), takes half of what is added.
         along: how offsets are put into the weights of a head without a bias; None if they are not.
     """
 
@@ -57,6 +58,7 @@ class Change:
     stuck: bool
     by_hand: bool
     checked: Checked | None
+    halved: bool = False
     along: Along | None = None
 
     @property
@@ -113,6 +115,8 @@ class Facts(NamedTuple):
     half: str | None  # the dtype of its numbers, if that is half precision
     plain: bool = True  # whether nothing is known to scale or bend its outputs
     file: Path | None = None  # that it is in
+    pair: Pair | None = None  # of one logit z, whether (-z, z) or its softmax is what it gives
+    sigmoids: bool = False  # whether each of several scores is a sigmoid
 
 
 class Place(ABC, Generic[Written]):

@@ -14,5 +14,7 @@ Missing = Literal["error", "neutral"]
 # How to estimate the shares of classes in deployment: expectation maximization (Saerens), or from
 # the confusions (black box shift estimation, Lipton).
 PriorMethod = Literal["em", "bbse"]
+# What a file makes of one logit z: (-z, z), or the softmax of both.
+Pair = Literal["scores", "probabilities"]
 # Whether a sample has one label, or may have several.
 LabelTask = Literal["multiclass", "multilabel"]
