@@ -8,6 +8,7 @@ import pytest
 import levelhead as lh
 from levelhead.core.class_labels import Positions
 from levelhead.core.class_names import find_classes, in_order
+from levelhead.io.samples_file import read
 from levelhead.support.columns import number_order
 
 CLASSES = 12
@@ -59,6 +60,20 @@ def test_numbers_of_columns_that_are_not_0_1_2_are_the_names_of_classes():
         lh.tune(frame, LABELS, counts)
 
 
+@pytest.mark.parametrize("form", ["logit_{}", "scores[{}]", "p{}"])
+def test_scores_numbered_from_1_are_read_as_the_same_table_in_a_file_is(form, tmp_path):
+    frame = sorted_as_text(form, first=1)
+    frame.assign(label=LABELS + 1).to_csv(tmp_path / "scores.csv", index=False)
+    file = read(str(tmp_path / "scores.csv"), counts=str(COUNTS.tolist())[1:-1])
+    tuned = lh.tune(frame, LABELS + 1, COUNTS)
+    assert tuned.names == tuple(file.names) == tuple(str(k + 1) for k in range(CLASSES))
+    np.testing.assert_array_equal(LOGITS, file.logits)
+    np.testing.assert_array_equal(tuned.adjustment.offset, DIRECT.adjustment.offset)
+    np.testing.assert_array_equal(tuned.apply(frame), DIRECT.apply(LOGITS))
+    with pytest.raises(ValueError, match=r"unknown labels 0; the classes are 1, 2, "):
+        lh.tune(frame, LABELS, COUNTS)
+
+
 def test_other_frames_keep_the_order_of_their_columns():
     for titles in (
         ["type2", "type1", "type3"],
@@ -66,6 +81,8 @@ def test_other_frames_keep_the_order_of_their_columns():
         ["a0", "b1", "c2"],
         ["x", "1"],
         ["a1_x0", "a0_x1"],
+        ["logit_a2", "logit_a1"],
+        ["logit_3", "logit_1"],
     ):
         assert number_order(titles) is None
     assert number_order(["2", "10", "1"]) == [2, 0, 1]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.class_names import are_numbers, listed
-from ..support.columns import number_order, numbers_in_titles
+from ..support.columns import SCORES_OF, number_order, numbers_in_titles
 from ..support.errors import LevelheadError
 from ..support.text import is_numeric
 from .table import LABEL_TITLES, Table
@@ -30,10 +30,6 @@ from .table import LABEL_TITLES, Table
 ID_TITLES = re.compile(
     r"(.*[_ .-])?(id|ids|index|idx|uuid|key|pred|preds|prediction|predicted|fold|split|rank)|y_pred|unnamed: ?\d+|"
     r"__index_level_\d+__|(image|img|file|sample|row)([_ ]?(name|path|id|no|number))?|filename|path"
-)
-# A word for scores and what follows it, such as `logit_cat`, `scores[3]`, `p.cat`.
-_LOGITS = re.compile(
-    r"(logits?|scores?|outputs?|probs?|proba|probability|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE
 )
 
 
@@ -192,7 +188,7 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
     # The plain titles first: beside `cat`, there may be `logit_cat`.
     place_of = {title: i for i, title in enumerate(titles) if title in names}
     for i, title in enumerate(titles):
-        match = _LOGITS.fullmatch(title)
+        match = SCORES_OF.fullmatch(title)
         if match is not None and match[2] in names:
             place_of.setdefault(match[2], i)  # the name alone comes first
     if len(place_of) == len(names):
@@ -236,7 +232,7 @@ def _prefixed(titles: list[str]) -> _Prefixed | None:
     """
     groups: dict[str, _Prefixed] = {}
     for i, title in enumerate(titles):
-        match = _LOGITS.fullmatch(title)
+        match = SCORES_OF.fullmatch(title)
         if match is None or not match[2] or title.lower() in LABEL_TITLES:
             continue
         # A single letter may begin any word: `p1`, but not `price`.

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+# A word for scores and what follows it, such as `logit_cat`, `scores[3]`, `p.cat`.
+SCORES_OF = re.compile(
+    r"(logits?|scores?|outputs?|probability|proba|probs?|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE
+)
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER_IN_TEXT = re.compile(r"(\d+)")
 
@@ -37,8 +41,8 @@ def number_order(titles: Sequence[object]) -> list[int] | None:
     """Return the places of columns in the order of their numbers; None if they are in that order.
 
     Columns are numbered if all titles are different whole numbers, or if they differ in one number,
-    which is 0 to K - 1. Others may be names of classes, such as type1 and type2, which keep their
-    order.
+    which is 0 to K - 1, or 1 to K after a word for scores, such as logit_1. Others may be names of
+    classes, such as type1 and type2, which keep their order.
 
     Args:
         titles: of all columns; numbers or texts.
@@ -58,8 +62,10 @@ def number_order(titles: Sequence[object]) -> list[int] | None:
 def column_numbers(titles: Sequence[object]) -> list[int] | None:
     """Return the numbers of columns, as they stand; None if they are not numbered.
 
-    >>> column_numbers(["3", "7"]), column_numbers(["p_1", "p_0"]), column_numbers(["a1", "a2"])
+    >>> column_numbers(["3", "7"]), column_numbers(["a_1", "a_0"]), column_numbers(["a1", "a2"])
     ([3, 7], [1, 0], None)
+    >>> column_numbers(["logit_1", "logit_2"])
+    [1, 2]
     """
     # 3, "3", "10": all must be whole numbers, and differ.
     numbers = [number for title in titles if (number := whole_number(title)) is not None]
@@ -69,9 +75,37 @@ def column_numbers(titles: Sequence[object]) -> list[int] | None:
         return numbers
     # logit_0, logit_1, or class_0_prob, class_1_prob: the numbers must be 0 to K - 1.
     numbers = numbers_in_titles(titles)
-    if numbers is not None and sorted(numbers) == list(range(len(numbers))):
+    if numbers is None:
+        return None
+    if sorted(numbers) == list(range(len(numbers))):
+        return numbers
+    # logit_1, logit_2: nothing but scores of the classes 1 to K is called so.
+    classes = classes_of_scores(titles)
+    if classes is None or not all(name.isdecimal() for name in classes):
+        return None
+    if sorted(numbers) == list(range(1, len(numbers) + 1)):
         return numbers
     return None
+
+
+def classes_of_scores(titles: Sequence[object]) -> list[str] | None:
+    """Return what follows a word for scores in each title; None if not all begin with the same one.
+
+    >>> classes_of_scores(["proba_cat", "proba_dog"]), classes_of_scores(["p_cat", "price"])
+    (['cat', 'dog'], None)
+    """
+    words = set()
+    classes = []
+    for title in titles:
+        match = SCORES_OF.fullmatch(str(title))
+        # A single letter may begin any word: `p1`, but not `price`.
+        if match is None or not match[2] or (len(match[1]) == 1 and not match[2].isdigit()):
+            return None
+        words.add(match[1].lower().rstrip("s"))
+        classes.append(match[2])
+    if len(words) != 1:
+        return None
+    return classes
 
 
 def numbers_in_titles(titles: Sequence[object]) -> list[int] | None:
