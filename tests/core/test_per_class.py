@@ -1,5 +1,7 @@
 """A number for each class by log loss: against scipy's minimum, and what must not change it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -186,6 +188,27 @@ def test_scores_in_any_form_have_the_same_fit(rule, form, tmp_path):
     tolerance = 0.05 if form == "float16" else 1e-3
     np.testing.assert_allclose(fitted.scale, wanted.scale, rtol=tolerance)
     np.testing.assert_allclose(fitted.offset, wanted.offset, atol=8 * tolerance)
+
+
+@pytest.mark.parametrize("rule", MASKS)
+@pytest.mark.parametrize("tensor", [False, True])
+def test_masks_change_no_fit_however_many_there_are(rule, tensor):
+    """Of 8 classes 3 are allowed in a sample: at -60 the others have no probability, and at -inf no more."""
+    rng = np.random.default_rng(0)
+    counts = np.arange(900, 100, -100)
+    labels = rng.integers(8, size=600)
+    logits = 3 * np.eye(8)[labels] + rng.normal(size=(600, 8)) + np.log(counts / 1000)
+    is_allowed = rng.random((600, 8)).argsort(axis=1) < 3
+    is_allowed[np.arange(600), labels] = True
+
+    def fit(mask):
+        samples = samples_of(np.where(is_allowed, logits, mask), labels, counts)
+        if tensor:  # as they are on a GPU
+            samples = replace(samples, scores=torch.tensor(samples.scores))
+        fits, _ = fit_per_class(samples, MASKS[rule])
+        return np.where(is_allowed, fits.whole.scores(logits), -np.inf)
+
+    np.testing.assert_allclose(log_softmax(fit(-np.inf)), log_softmax(fit(-60.0)), atol=0.3)
 
 
 def _memmap(path, values):

@@ -177,6 +177,25 @@ def test_votes_with_zeros_are_smoothed():
     np.testing.assert_allclose(half.shares, estimate.shares, atol=1e-3)
 
 
+@pytest.mark.parametrize("mask", [-1e9, -np.inf])
+@pytest.mark.parametrize("allowed", [3, 1])
+@pytest.mark.parametrize("method", ["em", "bbse"])
+def test_masked_classes_do_not_change_the_shares(method, allowed, mask):
+    """Of 8 classes so many are allowed in a sample; the others are as far below as they need be, or infinitely."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(8, size=1000)
+    logits = scored(rng, labels, np.full(8, 100))
+    is_allowed = rng.random((1000, 8)).argsort(axis=1) < allowed
+    is_allowed &= allowed > 1
+    is_allowed[np.arange(1000), labels] = True
+    near, far = (np.where(is_allowed, logits, at) for at in (-30, mask))
+    wanted, shares = (
+        estimate_prior(of, [100] * 8, held_out=(of, labels), bootstrap=0, method=method).shares
+        for of in (near, far)
+    )
+    np.testing.assert_allclose(shares, wanted, atol=2e-3)
+
+
 def test_the_estimate_prints_its_shares_and_goes_into_json():
     logits = deployed(np.random.default_rng(0), 200)
     estimate = estimate_prior(

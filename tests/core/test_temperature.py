@@ -6,6 +6,7 @@ import torch
 from scipy.optimize import brentq
 from scipy.special import softmax
 
+import levelhead as lh
 from levelhead.core.calibration import fit_temperature, some_rows
 from levelhead.support.logits import raise_masked
 
@@ -109,6 +110,62 @@ def test_only_scores_far_below_what_is_usual_are_raised(dtype):
     np.testing.assert_allclose(
         np.delete(raise_masked(masked), 7, axis=0), np.delete(logits, 7, axis=0), rtol=1e-6
     )
+
+
+def masked(classes: int, allowed: float, signal: float) -> tuple[np.ndarray, ...]:
+    """Return scores, labels, and which classes are allowed: so many a sample, or below 2, in so many samples."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, 1000)
+    logits = signal * (3 * np.eye(classes)[labels] + rng.normal(size=(1000, classes)))
+    most = np.full((1000, 1), allowed)
+    if allowed < 2:  # only one class is allowed in the other samples
+        most = np.where(rng.random((1000, 1)) < allowed, 5, 1)
+    is_allowed = rng.random((1000, classes)).argsort(axis=1).argsort(axis=1) < most
+    is_allowed[np.arange(1000), labels] = True
+    return logits, labels, is_allowed
+
+
+@pytest.mark.parametrize("mask", [-1e4, -65504.0, -1e9, np.finfo(np.float32).min])
+@pytest.mark.parametrize(
+    ("classes", "allowed", "signal"),
+    [(20, 5, 1.0), (20, 5, 20.0), (20, 5, 0.01), (2, 0.3, 1.0), (20, 0.4, 1.0), (200, 20, 1.0)],
+)
+def test_masks_do_not_set_the_temperature_however_many_there_are(classes, allowed, signal, mask):
+    logits, labels, is_allowed = masked(classes, allowed, signal)
+    # Where they are as likely as not at all, how far they are plays no part.
+    near = np.where(is_allowed, logits, -100 * signal)
+    wanted = by_scipy(near, labels, np.ones(1000), 0.0)
+    far = np.where(is_allowed, logits, mask).astype(np.float32)
+    for scores in (far, far.astype(np.float64), torch.tensor(far)):
+        assert fit_temperature(scores, labels) == pytest.approx(wanted, rel=1e-3)
+
+
+def test_the_chosen_temperature_is_that_without_masks():
+    logits, labels, is_allowed = masked(20, 5, 1.0)
+    near, far = (lh.tune(np.where(is_allowed, logits, at), labels) for at in (-30, -np.inf))
+    assert far.temperature == pytest.approx(near.temperature, rel=1e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 20])
+def test_classes_that_are_nearly_alike_do_not_make_masks_of_the_others(classes):
+    """In most samples the two largest scores are 1e-6 apart, as of two copies of a class."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, 1000)
+    logits = 3 * np.eye(classes)[labels] + 2 * rng.normal(size=(1000, classes))
+    alike = rng.random(1000) < 0.7
+    largest = logits[alike].max(axis=1)
+    logits[alike, 0] = largest
+    logits[alike, 1] = largest - 1e-6
+    assert raise_masked(logits) is logits
+    wanted = by_scipy(logits, labels, np.ones(1000), 0.0)
+    assert fit_temperature(logits, labels) == pytest.approx(wanted, rel=1e-3)
+
+
+def test_one_sample_of_huge_scores_does_not_set_the_temperature():
+    logits, labels = problem(1000, 10, 1.0)
+    wanted = fit_temperature(logits, labels)
+    logits[5] = 1e6 * np.arange(10.0)
+    assert fit_temperature(logits, labels) == pytest.approx(wanted, rel=0.05)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..support.arrays import Array, is_torch, like, to_numpy, widen
 from ..support.backend import column, row_max, row_sum
-from ..support.logits import raise_masked
+from ..support.logits import raise_masked, usual_distance
 
 _MOST_NUMBERS = 1 << 18  # that a temperature is fitted on: it is then known to some hundredths
 _MOST_ROWS = 20_000
@@ -67,12 +67,8 @@ def fit_temperature(
 
     # The largest score of a sample is 0, so that no exponential overflows at any T; a masked one,
     # near -inf, must not set the scale of the others.
-    if is_torch(scores):
-        scores = widen(scores)
-        scores = _raise_masked_tensor(scores - row_max(scores))
-    else:
-        scores = raise_masked(widen(np.asarray(scores)))
-        scores = scores - row_max(scores)
+    scores = raise_masked(widen(scores))
+    scores = scores - row_max(scores)
     true_scores = to_numpy(column(scores, labels)).astype(np.float64)
     added = like(np.zeros(scores.shape[1]) + offset, scores)
 
@@ -102,6 +98,10 @@ def fit_temperature(
         middle = float(np.log(size))
     low = middle - _REACH
     high = middle + _REACH
+    # Masks that are not so far that they were raised may make up all of that size.
+    usual = usual_distance(scores)
+    if 0 < usual < size / 100:
+        low = float(np.log(usual)) - _REACH
     start = middle
     if held:
         low = min(low, -_REACH)
@@ -156,18 +156,3 @@ def some_rows(n: int, classes: int) -> np.ndarray:
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
-
-
-def _raise_masked_tensor(scores: Array) -> Array:
-    """Return scores [N, K], 0 at most, of which masked ones do not set the scale (`raise_masked`).
-
-    The same rule for tensors, on their device: where the lowest score is 10^4 times as far below 0 as is
-    usual, none stays more than 10 times as far.
-    """
-    below = -scores[scores < 0]
-    if not len(below):
-        return scores
-    usual = float(below.median())
-    if float(below.max()) <= 1e4 * usual:
-        return scores
-    return scores.clamp(min=-10 * usual)

@@ -106,12 +106,12 @@ class LogLoss:
         if mask.offsets:
             base = mix_of(samples)
             temperature = calibrate(samples)
-        scores = samples.scores
+        scores = raise_masked(samples.scores)
         if not is_torch(scores):
             precision = np.float32
             if scores.size <= _FEW_NUMBERS:
                 precision = np.float64
-            scores = raise_masked(scores).astype(precision, copy=False)
+            scores = scores.astype(precision, copy=False)
         return LogLoss(samples, scores, mask, temperature, base)
 
     # ---- What is fitted ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 
 from .arrays import Array, is_torch, like
 
-__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_sum"]
+__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_min", "row_sum"]
 
 
 def exp(x: Array) -> Array:
@@ -32,6 +32,13 @@ def row_max(x: Array) -> Array:
     if is_torch(x):
         return x.amax(1, keepdim=True)
     return x.max(axis=1, keepdims=True)
+
+
+def row_min(x: Array) -> Array:
+    """Return the smallest number of each row of x [N, K], as a column [N, 1]."""
+    if is_torch(x):
+        return x.amin(1, keepdim=True)
+    return x.min(axis=1, keepdims=True)
 
 
 def row_sum(x: Array) -> Array:

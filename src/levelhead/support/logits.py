@@ -14,10 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from .arrays import Array, described, is_torch, to_numpy, widen
+from .backend import row_max, row_min
 from .errors import Advice, LevelheadError, check_choice
 from .types import Kind
 
 LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
+_FAR = 1e3  # only masks are so far below the largest score of their row (`raise_masked`)
+_INFINITE = -1e35  # what `lower_masked` makes of -inf is less, even after it was scaled
 _FIRST_ROWS = 1000  # by which kinds of scores are told apart
 _PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 100"
 
@@ -197,35 +200,68 @@ def not_finite(row: int) -> LevelheadError:
     return LevelheadError(f"{first}; leave such rows out, or compute them in float32")
 
 
-def raise_masked(logits: np.ndarray) -> np.ndarray:
+def raise_masked(logits: Array) -> Array:
     """Return logits [N, K] without scores far below any that matter, as masks are.
 
-    Where one is 10^4 times further below the largest of its row than is usual, those more than 10
-    times further are raised to that. They win nowhere, before or after. Left as they are, they
-    would set the scale: means and temperatures would be those of the masks.
+    A score is a mask if it is more than 1000 below the largest of its row, and more than 1000 times
+    as far below it as the second largest usually is (`usual_distance`). Masks are raised to ten times the
+    distance of other scores, or to the farthest of these. They win nowhere, before or after. Left as
+    they are, they would set the scale: means and temperatures would be those of the masks.
 
     Args:
-        logits: [N, K], finite.
+        logits: [N, K], finite floats, an array or a tensor.
 
     Returns:
-        The same array where nothing is so far below; else a new one, in float64.
+        The same array where nothing is so far below; else a new one, in the same precision.
+
+    >>> raise_masked(np.array([[3.0, 1.0, -1e9], [1.0, -1e9, 5.0]]))
+    array([[  3.,   1., -57.],
+           [  1., -55.,   5.]])
     """
     with np.errstate(over="ignore"):
-        largest = logits.max(axis=1, keepdims=True).astype(np.float64)
-        widest = float((largest - logits.min(axis=1, keepdims=True)).max(initial=0.0))
-        # The usual distance is a median over about 1000 rows. It can only be so small beside the
-        # widest if a third of the distances are, so that most often nothing need be sorted.
-        step = max(1, len(logits) // 1000)
-        distances = largest[::step] - logits[::step]
-        if 3 * np.count_nonzero(distances <= 2e-4 * widest) < distances.size - 3:
+        largest = row_max(logits)
+        widest = float((largest - row_min(logits)).max())
+        if widest <= _FAR:
             return logits
-        distances = distances[distances > 0]  # the largest of each row is not below itself
-        if not len(distances):
+        usual = max(usual_distance(logits), 1.0)
+        if widest <= _FAR * usual:
             return logits
-        usual = float(np.median(distances))
-        if widest <= 1e4 * usual:
-            return logits
-        return largest - np.minimum(largest - logits, 10 * usual)
+        # What is no mask is left where it is, as far as 1000 rows or so can tell.
+        rows = _some_rows(logits)
+        distances = rows.max(axis=1, keepdims=True) - rows
+    kept = distances[(distances > 0) & (distances <= _FAR * usual)]
+    reach = 30 * usual
+    if len(kept):
+        reach = max(reach, 10 * float(np.median(kept)), float(kept.max()))
+    return logits.clip(largest - reach)
+
+
+def usual_distance(logits: Array) -> float:
+    """Return how far the second largest score of a row usually is below the largest; 0 if it never is.
+
+    The lower quartile over about 1000 rows. However many classes are masked, the second largest score is
+    no mask, but in rows that have all classes masked but one. Three quarters of the rows may be such.
+
+    Args:
+        logits: [N, K], finite floats, an array or a tensor.
+
+    >>> usual_distance(np.array([[3.0, 1.0, -1e9], [1.0, -1e9, 5.0], [7.0, -1e9, -1e9]]))
+    2.0
+    """
+    two_largest = np.partition(_some_rows(logits), -2, axis=1)[:, -2:]
+    with np.errstate(over="ignore"):
+        nearest = two_largest[:, 1] - two_largest[:, 0]
+    # Equal scores tell nothing of the scale, nor does what was -inf.
+    nearest = nearest[(nearest > 0) & (two_largest[:, 0] > _INFINITE)]
+    if not len(nearest):
+        return 0.0
+    return float(np.quantile(nearest, 0.25, method="lower"))
+
+
+def _some_rows(logits: Array) -> np.ndarray:
+    """Return about 1000 of the rows, evenly spaced, on the host and in float64."""
+    step = max(1, len(logits) // 1000)
+    return to_numpy(logits[::step]).astype(np.float64)
 
 
 # ---- Probabilities -----------------------------------------------------------------------------
