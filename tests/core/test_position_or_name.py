@@ -203,6 +203,55 @@ def test_columns_that_are_titled_with_the_classes_in_another_order_are_refused(f
             call()
 
 
+@pytest.mark.parametrize("form", ["{}", "logit_{}", "proba_{}"])
+def test_titles_of_columns_are_the_names_of_the_classes(form):
+    frame = pd.DataFrame(WORD_LOGITS, columns=[form.format(word) for word in WORDS])
+    turned = frame[frame.columns[[2, 0, 1]]]
+    by_name = np.array(WORDS)[WORD_LABELS]
+    direct = lh.tune(WORD_LOGITS, WORD_LABELS, [600, 300, 200])
+    for labels in (WORD_LABELS, WORD_LABELS.astype(str), by_name):
+        for counts in (
+            [600, 300, 200],
+            {"owl": 200, "dog": 600, "cat": 300},
+            {1: 300, 0: 600, 2: 200},
+        ):
+            tuned = lh.tune(frame, labels, counts)
+            assert tuned.names == tuple(WORDS)
+            np.testing.assert_allclose(tuned.adjustment.offset, direct.adjustment.offset)
+    floors = lh.Goal(floors={"cat": 0.5})
+    assert lh.tune(frame, WORD_LABELS, metric=floors).floors[0].index == 1
+    assert lh.tune_unlabelled(frame).names == tuple(WORDS)
+    path = lh.gamma_path(frame, WORD_LABELS, [600, 300, 200], rule="shift")
+    assert path.names == WORDS
+    for call in (
+        lambda: tuned.apply(turned),
+        lambda: lh.tune(frame, WORD_LABELS, target="estimate", unlabelled=turned),
+    ):
+        with pytest.raises(
+            ValueError, match=r"another order \(owl, dog, cat\) than .*\(dog, cat, owl\)"
+        ):
+            call()
+
+
+def test_titles_that_are_no_names_leave_everything_to_positions_and_counts():
+    by_name = np.array(WORDS)[WORD_LABELS]
+    counts = {"dog": 600, "cat": 300, "owl": 200}
+    direct = lh.tune(WORD_LOGITS, WORD_LABELS, [600, 300, 200])
+    for titles in (
+        ["x", "y", "z"],
+        ["x", "x", "y"],
+        ["x", "2", "0"],
+        [0, 1, 2],
+        ["c0", "c1", "c2"],
+    ):
+        frame = pd.DataFrame(WORD_LOGITS, columns=titles)
+        tuned = lh.tune(frame, by_name, counts)
+        assert tuned.names == tuple(WORDS)
+        assert lh.tune(frame, WORD_LABELS, {0: 600, 2: 200, 1: 300}).gain == direct.gain
+        assert lh.tune(frame, WORD_LABELS, metric=lh.Goal(floors={1: 0.5})).gain is not None
+        np.testing.assert_allclose(tuned.apply(frame), direct.apply(WORD_LOGITS))
+
+
 def test_names_that_contradict_numbered_columns_are_refused():
     # The columns are read as c0, c1, c2: by these names, the first of them would be called c2.
     frame = pd.DataFrame(WORD_LOGITS, columns=["c2", "c0", "c1"])

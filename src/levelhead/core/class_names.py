@@ -17,7 +17,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ..support.columns import column_numbers, number_order, titles_of, whole_number
+from ..support.columns import (
+    classes_of_scores,
+    column_numbers,
+    number_order,
+    titles_of,
+    whole_number,
+)
 from ..support.errors import Advice, LevelheadError, visible
 
 Name = TypeVar("Name", bound=Hashable)
@@ -292,8 +298,9 @@ def names_of_columns(
 ) -> Sequence[str] | None:
     """Return the names of the classes: those given, or those that the titles of columns say, or None.
 
-    Titles say them if they are numbers other than 0, 1, 2, ..., in their order; or if they end in the
-    classes of {class: n}, as `logit_cat`, in the order of the columns.
+    Titles say them if they are numbers other than 0, 1, 2, ..., in their order; if they end in the
+    classes of {class: n}, as `logit_cat`, in the order of the columns; or by themselves, if they are
+    different words and the counts do not call the classes otherwise.
 
     Args:
         logits: of which a data frame has titles; anything else has none.
@@ -310,18 +317,29 @@ def names_of_columns(
     titles = titles_of(logits)
     if not titles:
         return None
-    # Two ways to know them: by titles alone, or by titles against the keys of the counts.
     # Titles that are numbers, but not the positions 0, 1, 2, ..., are names.
     numbers = column_numbers(titles)
     if numbers is not None and sorted(numbers) != list(range(len(numbers))):
         return [str(number) for number in sorted(numbers)]
-    mapping = as_mapping(counts, len(titles))
-    if mapping is None:
+    # The keys of the counts, in the order of the titles; then the titles alone.
+    classes = [str(key) for key in as_mapping(counts, len(titles)) or () if isinstance(key, str)]
+    if classes and not are_numbers(classes):
+        return _classes_in_titles(titles, classes)
+    if numbers is not None:
         return None
-    classes = [key for key in mapping if isinstance(key, str)]
-    if len(classes) < len(mapping) or are_numbers(classes):
+    return _words_in_titles(titles)
+
+
+def _words_in_titles(titles: Sequence[object]) -> list[str] | None:
+    """Return titles that are different words, without a word for scores before them; else None.
+
+    Where one of them is a number, it could be a position as well.
+    """
+    words = classes_of_scores(titles) or [title for title in titles if isinstance(title, str)]
+    different = len(set(words)) == len(titles) and "" not in words
+    if not different or any(whole_number(word) is not None for word in words):
         return None
-    return _classes_in_titles(titles, classes)
+    return words
 
 
 def check_titles(scores: object, names: Sequence[str]) -> None:

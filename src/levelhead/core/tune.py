@@ -85,7 +85,8 @@ def tune(
         target: [K] or {class: share}, how often classes occur in deployment, which weighs them in
             the metric. Or `estimate`, from the unlabelled samples, by EM.
         unlabelled: [M, K], logits of deployment data, for that estimate.
-        names: class names, for counts given by name and for messages.
+        names: class names, for counts given by name and for messages. Without them, the titles of a
+            data frame's columns, where these are words.
         kind: `probabilities`, whose logarithms are adjusted. Log-probabilities are recognized.
         training: [M, K], training logits, for a warning if held-out rows are among them.
         features: [N, d], what a head without a bias takes, for which `adjust_` with the same
