@@ -211,14 +211,66 @@ def test_a_head_without_a_bias_and_without_a_graph_is_scaled():
     assert callback.adjusted.rule == "scales"
 
 
-def test_validation_data_that_do_not_fit_leave_the_head_as_trained():
+def test_validation_data_that_cannot_be_predicted_leave_the_head_as_trained():
     model = network()
-    callback = AdjustCallback(validation=(held_out()[0], [0, 1]))
+    x, y = held_out()
+    callback = AdjustCallback(validation=(x[:, :5], y))
     with pytest.warns(lh.warnings.LevelheadWarning, match="stays as it was trained, as tuning on"):
         fit(model, callback)
     assert callback.adjusted is None
     with pytest.raises(ValueError, match="by: expected one of these"):
         AdjustCallback()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"counts": [5, 4]}, "counts: expected 3 counts, one per class, got 2"),
+        ({"counts": {"ant": 5, "bee": 4, "cat": 3}}, "counts: .*in class order$"),
+        ({"y": lambda y: y[:-1]}, r"validation: .*got \d+ labels and \d+ rows"),
+        ({"y": lambda y: np.eye(3)[y]}, "validation: .*one-hot"),
+        ({"y": lambda y: y + 1}, "validation: .*subtract 1"),
+        ({"y": lambda y: None}, "validation: expected .x, y., got no labels"),
+        ({"activation": "softmax", "rule": "tau"}, "rule: 'tau' multiplies logits"),
+        ({"rule": "auto"}, "rule: expected 'offsets'"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_before_the_first_step(given, message):
+    x, y = held_out()
+    labels = given.pop("y", lambda y: y)(y)
+    model = network(given.pop("activation", None))
+    before = kernel(model)
+    with pytest.raises(lh.LevelheadError, match=message):
+        fit(model, AdjustCallback(validation=(x, labels), **given))
+    assert np.array_equal(kernel(model), before)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return (held_out()[0][60 * i : 60 * i + 60],)
+
+
+def test_labels_may_be_the_names_of_counts_and_inputs_a_data_set():
+    x, y = held_out()
+    names = np.array(["cat", "ant", "bee"])
+    counts = dict(zip(names.tolist(), COUNTS.tolist(), strict=True))
+    for inputs in (x, Batches()):
+        callback = AdjustCallback(validation=(inputs, names[y]), counts=counts)
+        fit(network(), callback)
+        assert callback.tuned.names == tuple(names)
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
+def test_tau_goes_by_the_norms_of_the_kernel_as_trained():
+    callback = AdjustCallback(validation=held_out(), counts=COUNTS, rule="tau", anyway=True)
+    model = fit(network(), callback)
+    scale = callback.tuned.adjustment.scale
+    callback.adjusted.restore()
+    norms = np.linalg.norm(kernel(model), axis=0)
+    assert np.allclose(scale, norms**-callback.tuned.strength, rtol=1e-4)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_step():

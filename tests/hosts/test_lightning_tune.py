@@ -259,6 +259,42 @@ def test_fit_without_validation_is_refused_before_the_first_step(tmp_path):
             fit(Net(), tmp_path, AdjustCallback(), epochs=1, **options)
 
 
+class Inner(Net):
+    """A network whose head has no known name, so that it is found by its number of outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(self.body, self.fc)
+        del self.body, self.fc
+
+    def forward(self, x):
+        return self.net(x)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"counts": [300, 60]}, r"counts: expected one count.*got 2.*\(they have 3, 8\)"),
+        (
+            {"by": lh.rules.Rescale(0.5), "counts": {"ant": 300, "bee": 60}},
+            r"counts: expected one count.*got 2",
+        ),
+        (
+            {"by": lh.rules.Rescale(0.5), "counts": {"ant": 300, "bee": 60, "cat": 15}},
+            r"counts must be in class order$",
+        ),
+        ({"by": lh.rules.Rescale(0.5)}, "counts: the rule rescale needs counts"),
+        ({"by": lh.rules.Rescale(), "counts": COUNTS}, "rule: expected a strength"),
+    ],
+)
+def test_counts_that_do_not_fit_are_named_and_not_the_head(tmp_path, given, message):
+    with pytest.raises(lh.LevelheadError, match=message):
+        fit(Inner(), tmp_path, AdjustCallback(**given), epochs=1)
+    # Labels, which are counted once the head is known, do not say how many classes there are.
+    with pytest.raises(lh.LevelheadError, match=r"^could not tell which layer is the head"):
+        fit(Inner(), tmp_path, AdjustCallback(counts=TRAIN.tensors[1]), epochs=1)
+
+
 @pytest.mark.parametrize(
     ("page", "message"),
     [

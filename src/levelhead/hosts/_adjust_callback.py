@@ -41,7 +41,7 @@ from ..support.arrays import to_numpy
 from ..support.atomic import check_plain
 from ..support.errors import LevelheadError, named
 from ..support.warnings import LevelheadWarning, warn
-from ._given_choice import Choice, check_given
+from ._given_choice import Choice, check_given, find_head, own_advice
 from ._trackers import Outcome, outcome_of
 from ._training_labels import count_training_labels
 
@@ -100,6 +100,7 @@ class BaseAdjustCallback:
         """Whether the model is to be run on the evaluation when training has ended."""
         return self._tunes or self._needs_features
 
+    @own_advice()
     def _check(
         self, model: nn.Module, training: object, *, no_evaluation: str | None, writes: bool
     ) -> None:
@@ -127,7 +128,12 @@ class BaseAdjustCallback:
             self._count(model, training)
         else:
             self._needs_features = check_given(
-                model, self.by, self._given_counts, layer=self.layer, no_evaluation=no_evaluation
+                model,
+                TorchModel(model),
+                self.by,
+                self._given_counts,
+                layer=self.layer,
+                no_evaluation=no_evaluation,
             )
 
     def _count(self, model: nn.Module, training: object) -> None:
@@ -149,6 +155,8 @@ class BaseAdjustCallback:
         if counts is not None and hasattr(counts, "__len__"):
             size = len(counts)
         self._likely = TorchModel(model).likely_classes(size)
+        if self._given_counts is not None:
+            find_head(TorchModel(model), self._given_counts, layer=self.layer)
         # Two classes may share one logit, and then the head has a single row.
         classes = max(2, len(next(iter(self._layers(model).values())).weight))
         if counts is None:

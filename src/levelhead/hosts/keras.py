@@ -8,28 +8,31 @@ and start the next fit from the head as it was trained.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.counts import Counts
+from ..core.class_labels import are_names
+from ..core.counts import Counts, resolve
 from ..core.goal import Goal
 from ..core.head import normalize
 from ..core.metrics import Metric
 from ..core.rules import Rule, default_rule, find_rule
+from ..core.samples import Given
 from ..core.tune import tune
 from ..core.tuned import Tuned
-from ..support.errors import LevelheadError
+from ..support.arrays import to_numpy
+from ..support.errors import LevelheadError, named
 from ..support.extras import naming_what_is_missing
 from ..support.logits import looks_like_probabilities
 from ..support.types import Kind
 from ..support.warnings import LevelheadWarning, warn
 
 with naming_what_is_missing():
-    from keras import Model
+    from keras import Model, tree
     from keras.callbacks import Callback
 
     from ..heads.adjusted import Adjusted
@@ -37,7 +40,7 @@ with naming_what_is_missing():
     from ..heads.candidates import Example
     from ..heads.keras import KerasModel, normalize_columns
     from ..heads.keras_find import KerasLayer
-    from ._given_choice import Choice, check_given
+    from ._given_choice import Choice, check_given, find_head, own_advice
 
 Logs: TypeAlias = Mapping[str, float] | None  # numbers of an epoch or a step, which Keras passes
 KerasInputs: TypeAlias = Any  # what `model.predict` takes: an array, a list of them, a data set
@@ -150,11 +153,16 @@ class AdjustCallback(Callback):
         if by is None and validation is None:
             either = "what was tuned, a rule with a strength, or validation data to tune on"
             raise LevelheadError(f"expected one of these: {either}", parameter="by")
+        if validation is not None and (
+            not isinstance(validation, Sequence) or len(validation) != 2
+        ):
+            got = type(validation).__name__
+            raise LevelheadError(f"expected (x, y), got {got}", parameter="validation")
         self.by = by
         self.validation = validation
         self.counts = counts
         self.layer = layer
-        self.rule = rule
+        self.rule = None if rule is None else find_rule(rule)
         self.metric = Goal.of(metric)
         self.anyway = anyway
         self.adjusted: Adjusted | None = None
@@ -172,7 +180,7 @@ class AdjustCallback(Callback):
         self.tuned = None
         self.verdict = None
         if self.by is None:
-            self._layers()  # raises if there is no head to be found
+            self._check_tuning()
         else:
             self._check_given(self.by)
 
@@ -185,6 +193,51 @@ class AdjustCallback(Callback):
         if self.adjusted is not None:
             self._written = self._states()
 
+    @own_advice()
+    def _check_tuning(self) -> None:
+        """Refuse what `_tune` would refuse after training: no head, a rule, counts or labels that do not fit.
+
+        Scores are still to come. Zeros stand in for them: what is checked here of scores is how many there are.
+        """
+        assert self.validation is not None
+        x, labels = self.validation
+        if labels is None:
+            raise LevelheadError("expected (x, y), got no labels y", parameter="validation")
+        opened = KerasModel(self.model)
+        find_head(opened, self.counts, layer=self.layer)
+        classes = max(2, opened.facts.sizes[0])  # one output stands for two
+        names = None
+        if isinstance(self.counts, Mapping) and are_names(labels):
+            names = [str(name) for name in self.counts]
+        if self.counts is not None:
+            with named("counts"):
+                resolve(self.counts, classes, names=names)
+        with named("validation"):
+            shape = (*self._rows_of(x, labels), classes)
+            Given.of(np.broadcast_to(0.0, shape), labels, self.counts, names=names)
+        if self.rule is not None and self.rule.multiplies:
+            self._check_kind(self.rule, x)
+
+    def _rows_of(self, x: KerasInputs, labels: ArrayLike) -> tuple[int, ...]:
+        """Return the shape of the scores without their classes: [N], or as of the labels where there are more axes.
+
+        A data set does not say how many samples it has: then there are as many as labels.
+        """
+        outputs = getattr(self.model, "output_shape", None)
+        of_positions = isinstance(outputs, tuple) and len(outputs) > 2  # tokens or pixels
+        if of_positions:
+            return np.shape(labels)
+        if not _are_arrays(x):
+            return (len(to_numpy(labels)),)
+        return (len(tree.flatten(x)[0]),)
+
+    def _check_kind(self, rule: Rule, x: KerasInputs) -> None:
+        """Raise LevelheadError if a rule multiplies and the model ends in a softmax, as two samples tell."""
+        if _are_arrays(x):
+            some = tree.map_structure(lambda part: part[:2], x)
+            rule.refuse_kind(_outputs_of(self.model, some).kind)
+
+    @own_advice()
     def _check_given(self, by: Choice) -> None:
         """Check a choice that was made before, and that validation data are given exactly if it needs them.
 
@@ -196,7 +249,12 @@ class AdjustCallback(Callback):
                 "pass validation=(x, None), held-out samples as model.predict takes them"
             )
         self._needs_features = check_given(
-            self.model, by, self.counts, layer=self.layer, no_evaluation=no_evaluation
+            self.model,
+            KerasModel(self.model),
+            by,
+            self.counts,
+            layer=self.layer,
+            no_evaluation=no_evaluation,
         )
         if self._needs_features:
             self._until_head()  # raises if the graph does not lead to the head
@@ -249,16 +307,16 @@ class AdjustCallback(Callback):
         """
         assert self.validation is not None
         x, labels = self.validation
-        if labels is None:
-            raise LevelheadError("expected (x, y), got no labels y", parameter="validation")
         scores, kind = _outputs_of(self.model, x)
         # All that the ways below have in common; they differ in the rule and in features.
         tune_by = partial(tune, scores, labels, self.counts, metric=self.metric, kind=kind)
         layers = list(self._layers().values())
-        if self.rule is None:
-            rule = default_rule(takes_bias=len(layers) == 1)
-        else:
-            rule = find_rule(self.rule)
+        rule = self.rule or default_rule(takes_bias=len(layers) == 1)
+        # Norms are those of one layer with a column for each class: a rule that needs them says so.
+        if len(layers) == 1:
+            weight_norms = to_numpy(KerasModel(self.model).head(layers[0]).norms)
+            if len(weight_norms) == scores.shape[-1]:
+                rule = rule.with_norms(weight_norms)
         self._features = None
         if not rule.adds or all(layer.bias is not None for layer in layers):
             return tune_by(rule=rule)
@@ -312,6 +370,11 @@ class AdjustCallback(Callback):
                 version, _ = opened.state(layer, weights=weights)
                 states.append(version)
         return states
+
+
+def _are_arrays(x: KerasInputs) -> bool:
+    """Return whether inputs are arrays with a row for each sample, and no data set."""
+    return all(getattr(part, "ndim", 0) > 0 for part in tree.flatten(x))
 
 
 def _outputs_of(model: KerasLayer, x: KerasInputs) -> _Outputs:
