@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import metrics as sk
 
@@ -399,6 +400,7 @@ MISTAKES = {
     "a word": ({"floors": "high"}, "floors: expected a recall"),
     "an unknown metric": ({"metric": "f1"}, "metric: expected error, balanced_error, macro_f1"),
     "two names": ({"names": ["a", "b"]}, "names: expected 3 class names, got 2"),
+    "names in a word": ({"names": "abc"}, "names: expected a list of class names, got str"),
     "a goal": ({"metric": lh.Goal(floors=0.5)}, "metric: expected a metric, got a Goal"),
     "negative counts": (
         {"counts": [3, 2, -1]},
@@ -423,6 +425,37 @@ def test_bad_input_is_one_line(name):
     with pytest.raises(lh.LevelheadError, match=message) as error, quiet():
         lh.tune_labels(**arguments)
     assert "\n" not in str(error.value)
+
+
+WORDS = ["ant", "bee", "cat"]
+SCORE_FRAME = pd.DataFrame(LOGITS, columns=[f"logit_{word}" for word in WORDS])
+LABEL_FRAME = pd.DataFrame(LABELS, columns=WORDS)
+
+
+def test_titles_of_scores_and_of_labels_are_the_names_of_the_labels():
+    direct = tune(LOGITS, LABELS, floors={1: 0.9})
+    for logits, labels in (
+        (SCORE_FRAME, LABEL_FRAME),
+        (SCORE_FRAME, LABELS),
+        (LOGITS, LABEL_FRAME),
+        (SCORE_FRAME, LABEL_FRAME.set_axis([f"true_{word}" for word in WORDS], axis=1)),
+    ):
+        tuned = tune(logits, labels, floors={"bee": 0.9})
+        assert tuned.names == tuple(WORDS)
+        assert tuned.gain == direct.gain
+        np.testing.assert_allclose(tuned.adjustment.offset, direct.adjustment.offset)
+    # Titles that are positions contradict no names.
+    numbered = pd.DataFrame(LABELS)
+    assert tune(SCORE_FRAME, numbered).gain == tune(LOGITS, numbered, names=WORDS).gain
+
+
+@pytest.mark.parametrize("names", [None, WORDS])
+@pytest.mark.parametrize("parameter", ["logits", "labels", "counts"])
+def test_tables_that_are_titled_with_the_labels_in_another_order_are_refused(parameter, names):
+    tables = {"logits": SCORE_FRAME, "labels": LABEL_FRAME, "counts": LABEL_FRAME}
+    tables[parameter] = tables[parameter].iloc[:, [2, 0, 1]]
+    with pytest.raises(lh.LevelheadError, match="are titled with the classes in another order"):
+        lh.tune_labels(**tables, names=names)
 
 
 def test_a_floor_of_a_label_without_positives_is_refused_if_it_is_named():

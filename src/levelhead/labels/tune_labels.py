@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.adjustment import Adjustment
 from ..core.arguments import check_chosen_on, check_level
-from ..core.class_names import as_names, listed
+from ..core.class_names import as_names, check_titles, listed, names_of_columns
 from ..core.counts import Counts
 from ..core.doubts import Doubt, doubt_training_rows, issue_warnings
 from ..core.floors import holds_with
@@ -29,7 +29,7 @@ from ..core.rules import Offsets
 from ..core.samples import FOLDS, deal
 from ..core.tuned import Floor, Tuned
 from ..support.arrays import Array, to_numpy
-from ..support.errors import LevelheadError
+from ..support.errors import LevelheadError, named
 from ..support.progress import StageProgress
 from ..support.types import Kind
 from ..support.warnings import MissingClassWarning
@@ -79,7 +79,8 @@ def tune_labels(
         floors: least recall of the positives: a number for all labels, one for each, or
             {label: recall}.
         kind: `probabilities` if they come after the sigmoid.
-        chosen_on, level, rng, training, names, progress: as in `tune`; names are of the labels.
+        chosen_on, level, rng, training, names, progress: as in `tune`; names are of the labels, and
+            titles of a data frame's columns say them as well.
 
     Returns:
         A `Tuned` of the task `multilabel`: its adjustment adds an offset to each label, and
@@ -101,12 +102,12 @@ def tune_labels(
     truth = check_label_table(labels)
     size = truth.shape[1]
     of_label, costs = check_label_metric(metric, cost, size)
-    label_names = None
-    if names is not None:
-        label_names = tuple(as_names(names, size))
     scores = check_label_scores(logits, truth, kind)
-    least = check_label_floors(floors, truth, names)
-    positives = check_label_counts(counts, truth, names)
+    label_names = _names_of_labels(logits, labels, counts, names)
+    if label_names is not None:
+        label_names = tuple(as_names(label_names, size))
+    least = check_label_floors(floors, truth, label_names)
+    positives = check_label_counts(counts, truth, label_names)
     usable = has_both(truth)
     if not usable.any():
         expected = "expected a label with positive and negative samples, got none"
@@ -131,7 +132,10 @@ def tune_labels(
         after = before
 
     # What speaks against it, what it is worth, and where it comes from.
-    doubts = [doubt_training_rows(to_numpy(logits), training), _doubt_missing_labels(truth, names)]
+    doubts = [
+        doubt_training_rows(to_numpy(logits), training),
+        _doubt_missing_labels(truth, label_names),
+    ]
     return Tuned(
         rule=Offsets.name,
         adjustment=Adjustment.adding(offset),
@@ -146,6 +150,32 @@ def tune_labels(
         warnings=issue_warnings(doubts),
         task="multilabel",
     )
+
+
+def _names_of_labels(
+    logits: Array, labels: Array, counts: Counts | None, names: Sequence[str] | None
+) -> Sequence[str] | None:
+    """Return the names of the labels: those given, or those that titles of columns say, or None.
+
+    Raises:
+        LevelheadError: two of the tables, or one and the names, have the labels in different orders.
+    """
+    if names is not None:
+        names = as_names(names)
+    tables = {"logits": logits, "labels": labels, "counts": counts}
+    found = []
+    for parameter, table in tables.items():
+        with named(parameter):
+            found.append(names_of_columns(table, counts, names))
+    known = [label_names for label_names in found if label_names is not None]
+    # Each table by what the others are titled with.
+    for parameter, table in tables.items():
+        with named(parameter):
+            for label_names in known:
+                check_titles(table, label_names)
+    if not known:
+        return None
+    return known[0]
 
 
 class _LabelFit(NamedTuple):
