@@ -130,6 +130,10 @@ MISTAKES = {
         lambda: tune(LOGITS[LABELS < 3], LABELS[LABELS < 3], metric=lh.Goal(floors={3: 0.5})),
         "floors: class 3 has no sample here",
     ),
+    "a target in a goal": (
+        lambda: lh.Goal("error", target=[0.5, 0.25, 0.25]),
+        "target: .* give it to `tune`",
+    ),
     "a certainty of 1": (lambda: lh.Goal(certainty=1), "certainty: expected a probability"),
     "two shares": (
         lambda: tune(target=[1, 1]),
@@ -242,6 +246,39 @@ def test_a_background_is_left_alone(rule, named):
     assert tuned.adjustment.changes
     assert tuned.counts == (300, 300, 90, 30)  # it is no largest count
     assert tuned.worthwhile
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rule": lh.rules.Tau(norms=[3.0, 2.0, 1.5, 1.0])},
+        {"rule": lh.rules.Tau(0.7, norms=[3.0, 2.0, 1.5, 1.0])},
+        {"rule": "shift", "metric": "error", "target": [0.2, 0.05, 0.35, 0.4]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("background", [0, 2])
+def test_a_background_stays_and_predictions_are_those_without_one(options, background):
+    """What is done to all scores of a sample changes no prediction, so any class can be left as it is."""
+    logits, labels = calibrated(1, 400)
+    counts = lh.counts.with_background(COUNTS, background)
+    resolved = lh.counts.resolve(counts)
+    tuned, plain = (lh.tune(logits + 8, labels, of, **options) for of in (counts, resolved))
+    by = tuned.adjustment
+    assert (by.scale[background], by.offset[background]) == (1, 0)
+    assert plain.adjustment.scale[background] != 1 or plain.adjustment.offset[background] != 0
+    np.testing.assert_array_equal(by.predict(logits + 8), plain.adjustment.predict(logits + 8))
+    assert tuned.strength == plain.strength
+    assert tuned.gain == plain.gain
+
+
+def test_comparisons_leave_a_background_alone():
+    logits, labels = calibrated(1, 400)
+    counts = lh.counts.with_background(COUNTS, 2)
+    compared = lh.compare(logits + 8, labels, counts, norms=[3.0, 2.0, 1.5, 1.0])
+    assert set(compared) == {"offsets", "shift", "rescale", "tau"}
+    for tuned in compared.values():
+        assert (tuned.adjustment.scale[2], tuned.adjustment.offset[2]) == (1, 0)
 
 
 # -- Kinds ---------------------------------------------------------------------------------------

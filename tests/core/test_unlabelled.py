@@ -146,6 +146,25 @@ def test_a_target_goes_by_name_and_is_kept():
     )
 
 
+@pytest.mark.parametrize("rule", ["offsets", "shift", "rescale", "tau"])
+@pytest.mark.parametrize("background", [2, "c"])
+def test_a_background_is_left_alone_and_kept(rule, background):
+    logits = calibrated(8, 400, shares=np.full(4, 0.25))[0] + 8
+    counts = lh.counts.with_background(COUNTS, background)
+    names = list("abcd")
+    if rule == "tau":
+        rule = lh.rules.Tau(norms=np.array([4.0, 3.0, 2.0, 1.0]))
+    tuned, plain = (
+        lh.tune_unlabelled(logits, TARGET, counts=of, rule=rule, names=names)
+        for of in (counts, lh.counts.resolve(counts, names=names))
+    )
+    assert (tuned.background, plain.background) == (2, None)
+    by = tuned.adjustment
+    assert (by.scale[2], by.offset[2]) == (1, 0)
+    assert by.changes
+    np.testing.assert_array_equal(by.predict(logits), plain.adjustment.predict(logits))
+
+
 def test_an_estimated_target_is_near_the_shares_of_the_samples():
     shares = COUNTS[::-1] / COUNTS.sum()
     logits, _ = calibrated(8, 5000, shares=shares)

@@ -195,6 +195,23 @@ class Adjustment:
         shifted = replace(head, bias=narrow(offset + wide, old))
         return shifted.checked("the shifted head", advice="; use a strength nearer to 0")
 
+    def relative_to(self, index: int) -> Adjustment:
+        """Return the adjustment that leaves one class as it is, and predicts the same.
+
+        ``(score_k - offset_i) / scale_i``: what is done to all scores of a sample alike changes no prediction.
+
+        Args:
+            index: i, the class whose scale becomes 1 and whose offset becomes 0.
+
+        >>> adjustment = Adjustment(scale=np.array([2.0, 4.0]), offset=np.array([0.5, 1.5]))
+        >>> relative = adjustment.relative_to(0)
+        >>> relative.scale, relative.offset
+        (array([1., 2.]), array([0. , 0.5]))
+        """
+        scale = self.scale / self.scale[index]
+        offset = (self.offset - self.offset[index]) / self.scale[index]
+        return replace(self, scale=scale, offset=offset)
+
     def inverse(self) -> Adjustment:
         """Return what takes the scores back: ``logit_k = score_k / scale_k - offset_k / scale_k``.
 

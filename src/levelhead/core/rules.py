@@ -204,16 +204,19 @@ class OneStrength(Rule):
 
     def fit(self, samples: Samples, goal: Goal) -> Fits:
         self.refuse_kind(samples.kind)
-        # A strength of one's own is judged, and not fitted.
         direction = self.direction(samples.counts, goal.target)
-        if self.strength is not None:
-            fixed = self.at(direction, self.strength, samples.smoothing)
-            return Fits([fixed] * len(samples.folds), fixed, self.strength)
-        reach = self.range_on(samples)
 
         def at(strength: float) -> Adjustment:
-            return self.at(direction, strength, samples.smoothing)
+            adjustment = self.at(direction, strength, samples.smoothing)
+            if samples.background is None:
+                return adjustment
+            return adjustment.relative_to(samples.background)
 
+        # A strength of one's own is judged, and not fitted.
+        if self.strength is not None:
+            fixed = at(self.strength)
+            return Fits([fixed] * len(samples.folds), fixed, self.strength)
+        reach = self.range_on(samples)
         return fit_strength(samples, goal, direction, reach, at)
 
     def match(

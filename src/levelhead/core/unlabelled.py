@@ -28,7 +28,7 @@ from ..support.logits import (
 from ..support.types import Kind
 from .arguments import target_prior
 from .class_names import as_names, names_of_columns
-from .counts import Counts, resolve
+from .counts import Counts, WithBackground, find_background, resolve
 from .doubts import doubt_unpredicted_classes, issue_warnings
 from .priors import PriorEstimate, check_is_estimate, estimate_target
 from .probabilities import smooth_votes
@@ -57,7 +57,7 @@ def tune_unlabelled(
         target: [K] or {class: share}, how often classes occur there; uniform if not given; or
             `estimate`, by EM, which takes the softmax as calibrated for the training counts.
         counts: training samples of each class; `shift` and `rescale` need them, and `offsets` is
-            held near what they ask for.
+            held near what they ask for; with `lh.counts.with_background`, of which one class is left alone.
         rule, names, kind: as in `tune`.
         level: of the interval of an estimated target.
 
@@ -86,6 +86,9 @@ def tune_unlabelled(
     n = None
     if counts is not None:
         n = resolve(counts, classes, names=names)
+    background = None
+    if isinstance(counts, WithBackground):
+        background = find_background(counts.background, classes, names)
 
     # The scores: log-probabilities are added to like logits, and of probabilities the logarithms.
     if kind == "logits" and are_log_probabilities(logits):
@@ -106,6 +109,9 @@ def tune_unlabelled(
 
     # What brings them there.
     fits = chosen_rule.match(scores, shares, n, is_target=target is not None)
+    adjustment = replace(fits.whole, smoothing=smoothing)
+    if background is not None:
+        adjustment = adjustment.relative_to(background)
 
     # What speaks against it, and what is known of where it comes from.
     predicted_shares = np.bincount(scores.argmax(axis=1), minlength=classes) / len(scores)
@@ -118,7 +124,7 @@ def tune_unlabelled(
         known_names = tuple(map(str, names))
     return Tuned(
         rule=chosen_rule.name,
-        adjustment=replace(fits.whole, smoothing=smoothing),
+        adjustment=adjustment,
         evidence=None,
         strength=fits.strength,
         counts=known_counts,
@@ -128,6 +134,7 @@ def tune_unlabelled(
         n=len(scores),
         target=tuple(shares.tolist()),
         prior=prior,
+        background=background,
         warnings=issue_warnings([doubt]),
     )
 
