@@ -143,6 +143,24 @@ FOUND = [
     ),
     ("one logit of two classes", ("a.weight 8 8", "b.weight 4 8", "c.weight 1 4"), 2, ["c"]),
     (
+        "a numbered hidden layer as wide as there are classes",
+        ("block.0.weight 8 4", "block.2.weight 4 8", "fc.weight 8 4"),
+        8,
+        ["fc"],
+    ),
+    (
+        "a hidden layer with weight norm, as wide as there are classes",
+        ("block.0.weight_v 8 4", "block.2.weight_v 4 8", "fc.weight 8 4"),
+        8,
+        ["fc"],
+    ),
+    (
+        "a head that stays plain where the rest is quantized, in two groups of inputs",
+        ("layers.0.q.qweight 4 32", "layers.0.q.scales 2 32", "score.weight 2 32"),
+        2,
+        ["score"],
+    ),
+    (
         "a table called emb after the head, as wide as it takes",
         ("ff_1.weight 8 4", "ff_2.weight 6 8", "nuc_emb.weight 9 6", "pos.emb.weight 6 8"),
         6,
@@ -246,6 +264,46 @@ REFUSED = [
         r"expected fc\.bias \[10\], .*, got \[9\]",
     ),
     (
+        "a network that refines the logits",
+        ("fc.weight 10 8", "refine.0.weight 32 10", "refine.2.weight 10 32"),
+        10,
+        r"more than one.*fc \[10, 8\], refine\.2 \[10, 32\]; pass head",
+    ),
+    (
+        "weight norm beside it, old",
+        ("fc.weight 10 8", "last.weight_g 10 1", "last.weight_v 10 8"),
+        10,
+        r"more than one.*fc \[10, 8\], last \[10, 8\]; pass head",
+    ),
+    (
+        "weight norm beside it, new",
+        (
+            "fc.weight 10 8",
+            "last.parametrizations.weight.original0 10 1",
+            "last.parametrizations.weight.original1 10 8",
+        ),
+        None,
+        r"more than one.*fc \[10, 8\], last \[10, 8\]; pass head",
+    ),
+    (
+        "a quantized layer beside it",
+        ("fc.weight 10 8", "last.qweight 10 8", "last.scales 10"),
+        10,
+        r"more than one.*fc \[10, 8\], last \[10, 8\]; pass head",
+    ),
+    (
+        "a layer quantized by GPTQ beside it",
+        ("fc.weight 10 64", "last.qweight 8 10", "last.scales 2 10"),
+        10,
+        r"more than one.*fc \[10, 64\], last \[10, 8\]; pass head",
+    ),
+    (
+        "an auxiliary head beside it, in a wrapper",
+        ("module.fc.weight 10 8", "module.aux.weight 10 8"),
+        10,
+        r"more than one.*module\.fc \[10, 8\], module\.aux \[10, 8\]; pass head",
+    ),
+    (
         "two state dicts in one file",
         ("state_dict.fc.weight 10 8", "state_dict_ema.fc.weight 10 8"),
         10,
@@ -340,6 +398,13 @@ REFUSED = [
 def test_refused_with_the_reason(head, entries, classes, reason):
     with pytest.raises(ValueError, match=reason):
         head(*entries, classes=classes)
+
+
+def test_in_a_file_with_an_order_a_hidden_layer_feeds_what_comes_later(head):
+    up, down = "block.up.weight 8 4", "block.down.weight 4 8"
+    assert head(up, down, "fc.weight 8 4", ordered=True) == ["fc"]
+    with pytest.raises(ValueError, match=r"more than one.*block\.up \[8, 4\], fc \[8, 4\]"):
+        head(down, up, "fc.weight 8 4", ordered=True)
 
 
 def test_a_named_layer_is_taken_by_layer_or_by_weight(head):

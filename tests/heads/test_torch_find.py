@@ -135,6 +135,15 @@ def test_hidden_layer_as_wide_as_there_are_classes_is_not_a_rival():
     assert list(find_head(model, classes=3)) == ["fc"]
 
 
+def test_last_layer_of_a_sequence_that_refines_the_logits_is_a_rival():
+    model = Net("fc")
+    model.refine = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 3))
+    with pytest.raises(
+        ValueError, match=r"fc looks like the head, but refine\.2 \[3, 32\] may feed the output"
+    ):
+        find_head(model, classes=3)
+
+
 class Normed(nn.Module):
     """A head and a norm, registered in the order given; the norm after the head or, of the features, before it."""
 

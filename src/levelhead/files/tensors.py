@@ -66,6 +66,8 @@ WEIGHTS = re.compile(r"weight|weight_[ih]h.*|.*_proj_weight")
 # What holds the matrix of such a layer: by weight norm, by others, and by those of torch's
 # parametrizations.
 COMPUTED = re.compile(r"(?:(.*)\.)?(weight_v|weight_orig|parametrizations\.weight\.original1?)")
+# What holds the integers of a quantized layer, as GPTQ and AWQ have them.
+QUANTIZED = re.compile(r"(?:(.*)\.)?qweight")
 
 
 def several_heads(layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
@@ -137,10 +139,41 @@ class Tensors:
         Counted once, as a file may have thousands of layers, and `is_hidden` asks of each.
         """
         taking: Counter[tuple[str, int]] = Counter()
-        for layer, shape in self.shapes.items():
+        for layer, shape in (self.shapes | self._computed).items():
             if len(shape) > 1:
                 taking[layer.rpartition(".")[0], shape[1]] += 1
         return taking
+
+    @cached_property
+    def last_taking(self) -> dict[tuple[str, int], int]:
+        """The turn of the last layer of a block that takes so many inputs, if turns are known."""
+        last: dict[tuple[str, int], int] = {}
+        for layer, shape in (self.shapes | self._computed).items():
+            turn = self._turn(layer)
+            if len(shape) > 1 and turn is not None:
+                key = (layer.rpartition(".")[0], shape[1])
+                last[key] = max(turn, last.get(key, turn))
+        return last
+
+    def _turn(self, layer: str) -> int | None:
+        """Return a number that is larger for a layer that is run later in its block; None if unknown.
+
+        It is the layer's place in a file that has an order, or its number in a Sequential.
+        """
+        if self.ordered:
+            return self._places[layer]
+        name = layer.rpartition(".")[2]
+        return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else None
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Where each layer first appears in the file."""
+        places: dict[str, int] = {}
+        for place, key in enumerate(self.spans):
+            match = COMPUTED.fullmatch(key)
+            layer = key.rpartition(".")[0] if match is None else match[1] or ""
+            places.setdefault(layer, place)
+        return places
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape, in the order of the file.
@@ -169,14 +202,14 @@ class Tensors:
         ]
 
     def computed(self, classes: int | None) -> list[str]:
-        """Return layers of a head's shape whose weights are computed, as by weight norm.
+        """Return layers of a head's shape whose weights are computed, as by weight norm, or quantized.
 
         They cannot be changed as they are, but must not be passed over: one of them may be the
         head, and another layer would be taken in its place.
         """
         return [
             layer
-            for layer, shape in matrix_shapes(self._computed).items()
+            for layer, shape in matrix_shapes(self._computed | self._quantized).items()
             if classes in (None, shape[0])
         ]
 
@@ -189,6 +222,29 @@ class Tensors:
             if match is not None:
                 shapes[match[1] or ""] = span.logical
         return shapes
+
+    @cached_property
+    def _quantized(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of quantized layers, [K, ...], as far as they can be told.
+
+        Integers may be packed along either axis. Scales [groups, K] then tell K.
+        """
+        shapes = {}
+        for key, span in self.spans.items():
+            match = QUANTIZED.fullmatch(key)
+            if match is None:
+                continue
+            shape = span.shape
+            scales = self.spans.get(f"{key.removesuffix('qweight')}scales")
+            if scales is not None and len(scales.shape) == 2 and scales.shape[1] > 1:
+                shape = (scales.shape[1], *shape[:1])
+            shapes[match[1] or ""] = shape
+        return shapes
+
+    @cached_property
+    def _known_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all layers that may be a head: plain, computed and quantized ones."""
+        return self.shapes | self._computed | self._quantized
 
     @cached_property
     def all_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -212,12 +268,11 @@ class Tensors:
         """Return layers with their shapes, in the order of the file, where heads come late.
 
         Args:
-            layers: plain or computed ones; each is there once in the answer.
+            layers: plain, computed or quantized ones; each is there once in the answer.
         """
-        shapes = self.shapes | self._computed
         order = {owner_of(key): i for i, key in enumerate(self.spans)}
         ordered = sorted({*layers}, key=lambda layer: order.get(layer, 0))
-        return [(layer, shapes[layer]) for layer in ordered]
+        return [(layer, self._known_shapes[layer]) for layer in ordered]
 
     # What `find_by_names` asks. A file cannot tell a block that fits from one that is there.
 
@@ -232,7 +287,9 @@ class Tensors:
         """Return how many rows a layer has: K."""
         return self.shapes[layer][0]
 
-    layers = candidates
+    def layers(self, rows: int) -> list[str]:
+        """Return the layers of a head's shape with so many rows, also those that cannot be changed."""
+        return [*self.candidates(rows), *self.computed(rows)]
 
     def has(self, block: str, classes: int | None = None) -> bool:
         """Return whether there is a layer, or something with layers in it, of this name.
@@ -279,20 +336,32 @@ class Tensors:
         """Return whether a layer is in the head's own block, or feeds another of its block.
 
         Such a layer has as many rows as the head and is none: hidden layers are as wide as they
-        please. So it is no rival of the head.
+        please. So it is no rival of the head. A wrapper around the whole model is no such block.
 
         Args:
             layer: one that could be a head, too.
             found: the layers of the head.
         """
+        shape = self._known_shapes[layer]
+        if len(shape) != 2:
+            return True
+        if "." not in WRAPPER.sub("", layer, count=1):
+            return False
         block = layer.rpartition(".")[0]
-        shape = self.shapes[layer]
+        return block in {other.rpartition(".")[0] for other in found} or self._feeds(layer, shape)
+
+    def _feeds(self, layer: str, shape: tuple[int, ...]) -> bool:
+        """Return whether another layer of its block takes as many inputs as a layer has rows.
+
+        It must come later, where that is known: `refine.0` does not take what `refine.2` gives.
+        """
+        block = layer.rpartition(".")[0]
         rows = shape[0]
-        # A square layer takes K inputs itself.
-        itself = int(shape[1:2] == (rows,))
-        feeds = self.taking[block, rows] > itself
-        beside = block in {other.rpartition(".")[0] for other in found if "." in other}
-        return beside or len(shape) != 2 or (bool(block) and feeds)
+        turn = self._turn(layer)
+        if turn is not None:
+            return self.last_taking.get((block, rows), turn) > turn
+        itself = int(shape[1] == rows)  # a square layer takes K inputs itself
+        return self.taking[block, rows] > itself
 
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
         """Return the error for a head that could be any of these layers.

@@ -256,17 +256,22 @@ class _Modules:
     def _feeds_a_neighbor(self, layer: str, head: Sequence[str]) -> bool:
         """Return whether a layer feeds a module of its block, which takes K inputs.
 
-        A layer next to those of the head may feed the output with them.
+        A layer next to those of the head may feed the output with them. In a sequence, only what
+        comes later takes what the layer gives.
         """
         parent = layer.rpartition(".")[0]
         if not parent or parent in {path.rpartition(".")[0] for path in head}:
             return False
         width = self.rows(layer)
         sizes = ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape")
-        for module in self.model.get_submodule(parent).children():
-            if any(getattr(module, size, None) in (width, (width,)) for size in sizes):
-                return True
-        return False
+        block, neighbors = next(modules_after(self.model, layer))
+        if not is_plain_sequence(block):
+            neighbors = list(block.children())
+        return any(
+            getattr(module, size, None) in (width, (width,))
+            for module in neighbors
+            for size in sizes
+        )
 
     def several(self, head: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
         """Return the error for several layers that could be the head, or for rivals of one."""
