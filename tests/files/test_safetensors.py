@@ -246,6 +246,54 @@ def test_a_private_folder_stays_private_and_so_does_what_is_kept_next_to_it(shar
     }
 
 
+@pytest.mark.parametrize("left", [["a", "b", "c"], ["b"]])
+@pytest.mark.parametrize("named", [None, "fc"])
+def test_a_shard_alone_with_a_part_of_the_head_is_refused(sharded, tmp_path, left, named):
+    for name in {"a", "b", "c"} - {*left}:
+        (sharded / f"{name}.safetensors").unlink()
+    shard = sharded / "b.safetensors"
+    out = tmp_path / "o.safetensors"
+    reason = r"b\.safetensors: a shard of model\.safetensors\.index\.json, and fc\.bias is in c\.safetensors"
+    with pytest.raises(lh.LevelheadError, match=f"{reason}; give the index or the folder"):
+        adjust_file(shard, out, lh.rules.Rescale(0.5), [16, 4, 4, 4, 1], head=named)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("left", [["a", "b"], ["b"]])
+def test_a_shard_alone_with_the_whole_head_is_adjusted(tmp_path, left):
+    tensors = model()
+    members = {"a": ["conv.weight", "steps"], "b": ["fc.weight", "fc.bias"]}
+    for name in left:
+        save_file({key: tensors[key] for key in members[name]}, tmp_path / f"{name}.safetensors")
+    weight_map = {key: f"{name}.safetensors" for name, keys in members.items() for key in keys}
+    index = json.dumps({"weight_map": weight_map})
+    (tmp_path / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+    done = adjust_file(
+        tmp_path / "b.safetensors",
+        tmp_path / "o.safetensors",
+        lh.rules.Rescale(0.5),
+        [16, 4, 4, 4, 1],
+    )
+    assert done.head == ("fc",)
+    ratio = load_file(tmp_path / "o.safetensors")["fc.bias"] / tensors["fc.bias"]
+    torch.testing.assert_close(ratio, torch.tensor([1.0, 2, 2, 2, 4]))
+
+
+def test_a_shard_alone_is_refused_if_the_head_of_its_model_is_in_another(tmp_path):
+    shards = {"a": "aux", "b": "fc"}
+    for name, layer in shards.items():
+        save_file(
+            {f"{layer}.weight": model()["fc.weight"] + len(layer), f"{layer}.bias": torch.ones(5)},
+            tmp_path / f"{name}.safetensors",
+        )
+    index = tmp_path / "model.safetensors.index.json"
+    weight_map = {f"{layer}.weight": f"{name}.safetensors" for name, layer in shards.items()}
+    index.write_text(json.dumps({"weight_map": weight_map}), encoding="utf-8")
+    for name in shards:
+        with pytest.raises(lh.LevelheadError, match=r"more than one layer.*aux.*fc"):
+            READER.find(tmp_path / f"{name}.safetensors")
+
+
 def test_a_missing_shard_is_named(sharded):
     (sharded / "a.safetensors").unlink()
     with pytest.raises(

@@ -1,3 +1,4 @@
+import json
 import pickle
 import re
 import zipfile
@@ -120,6 +121,22 @@ def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
         assert new.testzip() is None
     undo_file(tmp_path / "o.pt", tmp_path / "b.pt")
     assert (tmp_path / "b.pt").read_bytes() == (tmp_path / "m.pt").read_bytes()
+
+
+def test_a_shard_alone_with_a_part_of_the_head_is_refused(tmp_path):
+    state = weights()
+    names = {key: f"pytorch_model-0000{1 + key.endswith('bias')}-of-00002.bin" for key in state}
+    for name in set(names.values()):
+        torch.save({key: state[key] for key in state if names[key] == name}, tmp_path / name)
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": names}), encoding="utf-8")
+    shard, other = sorted(set(names.values()))
+    with pytest.raises(
+        lh.LevelheadError, match=rf"a shard of {index.name}, and fc\.bias is in {other}"
+    ):
+        adjust_file(tmp_path / shard, tmp_path / "o.bin", lh.rules.Rescale(0.5), [100, 25, 4])
+    index.unlink()
+    adjust_file(tmp_path / shard, tmp_path / "o.bin", lh.rules.Rescale(0.5), [100, 25, 4])
 
 
 def test_tied_weights_are_refused(tmp_path):

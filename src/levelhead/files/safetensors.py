@@ -7,8 +7,8 @@
 io/safetensors_file.py reads the header, after the format's own library found it sound. The head is
 found among the tensors by name and shape (find.py). The note of an adjustment goes into
 `__metadata__`; since offsets count from the header's end, the tensors need no other entry when the
-header becomes longer. A sharded model is an index that lists its shards; that stays as it is, as
-names, shapes and sizes of all tensors do.
+header becomes longer. A sharded model is an index that lists its shards (shards.py); that stays as
+it is, as names, shapes and sizes of all tensors do.
 
 Reference: https://github.com/huggingface/safetensors#format
 """
@@ -16,20 +16,21 @@ Reference: https://github.com/huggingface/safetensors#format
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from ..core.class_names import listed
 from ..heads.notes import NOTE, Note, note_entries, note_from
 from ..io.safetensors_file import SHARD_INDEX, Header, read_header
-from ..support.errors import LevelheadError, in_file, reported_as
+from ..support.errors import LevelheadError
 from ..support.regular_file import check_regular_file
 from .edits import Edit
 from .find import find_layers
 from .format import Reader
 from .located import LocatedHead
-from .spans import Span
+from .shards import check_head_is_whole, indexes_of, read_weight_map
+from .spans import LayerSpans, Span
 
 
 def _is_folder(path: Path) -> bool:
@@ -48,7 +49,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 
     Raises:
         LevelheadError: also if two shards have a tensor of the same name: which of them is loaded
-            depends on who loads them.
+            depends on who loads them; and if the file is a shard without the whole head.
     """
     files = _files(path)
     # What each file is now, before anything of it is read.
@@ -63,9 +64,37 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
                 )
             spans[key] = Span(key, file, tensor.offset, tensor.dtype, tensor.shape)
     layers = find_layers(files[0], spans, named=named, classes=classes)
+    if not _is_folder(path):
+        _check_shard(path, layers, named, classes)
     return LocatedHead(
         files[0], layers, stamps, partial(_complete, headers), _note(headers), _is_folder(path)
     )
+
+
+def _check_shard(
+    path: Path, layers: Sequence[LayerSpans], named: str | None, classes: int | None
+) -> None:
+    """Check that a file that is a shard, given alone, has the whole head of its model.
+
+    Args:
+        path: the file.
+        layers: what looks like the head in it.
+        named, classes: as they were found by.
+
+    Raises:
+        LevelheadError: a part of it, or the head itself, is in another shard.
+    """
+    instead = "give the index or the folder"
+    check_head_is_whole(path, layers, SHARD_INDEX, instead=instead)
+    for index, _ in indexes_of(path, SHARD_INDEX):
+        try:
+            whole = _find(index, named=named, classes=classes)
+        except FileNotFoundError:  # another shard, which then cannot be looked at
+            continue
+        for layer in whole.layers:
+            if layer.weight.file != path:
+                head = f"the head {layer.key} is in {layer.weight.file.name}"
+                raise LevelheadError(f"{path}: a shard of {index.name}, and {head}; {instead}")
 
 
 def _files(path: Path) -> tuple[Path, ...]:
@@ -88,12 +117,7 @@ def _files(path: Path) -> tuple[Path, ...]:
         path = inside[0]
     if not path.name.endswith(SHARD_INDEX):
         return (path,)
-    check_regular_file(path, "an index of shards")
-    broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-    # {"weight_map": {tensor: shard}}; anything else that the JSON may be is damage.
-    with in_file(path), reported_as("not an index of shards ({})", *broken):
-        weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        names = list(dict.fromkeys(map(os.fspath, weight_map.values())))
+    names = list(dict.fromkeys(read_weight_map(path).values()))
     if not names:
         raise LevelheadError(f"{path}: not an index of shards (it lists none)")
     for name in names:

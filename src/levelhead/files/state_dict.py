@@ -27,6 +27,7 @@ from .find import find_layers
 from .find_checks import overlap
 from .format import Reader
 from .located import LocatedHead
+from .shards import check_head_is_whole
 from .spans import Span
 from .tensors import STATE_DICT
 from .zip import Archive
@@ -54,6 +55,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if not spans:
         raise LevelheadError(f"{path}: {_why_no_state(content)}; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes, ordered=True)
+    instead = "save the model as safetensors (save_pretrained does), and give its index"
+    check_head_is_whole(path, layers, f"{path.suffix}.index.json", instead=instead)
     # Tensors outside of the state dict, such as a second copy of the weights, may share its bytes.
     others = [
         _span(archive, storages, key, tensor) for key, tensor in everything if key not in spans
