@@ -252,6 +252,31 @@ def test_titles_that_are_no_names_leave_everything_to_positions_and_counts():
         np.testing.assert_allclose(tuned.apply(frame), direct.apply(WORD_LOGITS))
 
 
+def test_costs_of_a_frame_are_of_the_classes_that_its_rows_and_columns_are_titled_with():
+    cost = np.array([[0.0, 1, 2], [9, 0, 4], [5, 1, 0]])
+
+    def offsets(matrix, **options):
+        metric = lh.Goal(cost=matrix)
+        return lh.tune(WORD_LOGITS, WORD_LABELS, metric=metric, **options).adjustment.offset
+
+    wanted = offsets(cost)
+    by_word = pd.DataFrame(cost, index=WORDS, columns=WORDS)
+    by_number = pd.DataFrame(cost)
+    for matrix in (by_word, by_number, by_number.iloc[[2, 0, 1], [2, 0, 1]], by_number.iloc[::-1]):
+        np.testing.assert_array_equal(offsets(matrix), wanted)
+        np.testing.assert_array_equal(offsets(matrix, names=WORDS), wanted)
+    turned = ["owl", "dog", "cat"]
+    for matrix, what in (
+        (by_word.loc[turned, turned], "columns"),
+        (by_word[turned], "columns"),
+        (by_word.loc[turned], "rows"),
+    ):
+        with pytest.raises(ValueError, match=f"^cost: {what} are titled .* in another order"):
+            offsets(matrix, names=WORDS)
+    with pytest.raises(ValueError, match=r"^cost: rows are titled .* in another order"):
+        offsets(by_word.loc[turned])  # by its columns
+
+
 def test_names_that_contradict_numbered_columns_are_refused():
     # The columns are read as c0, c1, c2: by these names, the first of them would be called c2.
     frame = pd.DataFrame(WORD_LOGITS, columns=["c2", "c0", "c1"])

@@ -342,12 +342,13 @@ def _words_in_titles(titles: Sequence[object]) -> list[str] | None:
     return words
 
 
-def check_titles(scores: object, names: Sequence[str]) -> None:
+def check_titles(scores: object, names: Sequence[str], *, what: str = "columns") -> None:
     """Raise LevelheadError if columns are titled with the names of the classes in another order.
 
     Args:
         scores: of which a data frame has titles; anything else has none.
         names: of the classes, in the order in which the columns are taken to be.
+        what: the columns are called in the message, such as rows of what is transposed.
     """
     titles = titles_of(scores)
     # Titles that nobody gave are positions: they do not name a class that is called "0".
@@ -360,7 +361,7 @@ def check_titles(scores: object, names: Sequence[str]) -> None:
             f"in another order ({listed(titled_names)}) than expected ({listed(expected_names)})"
         )
         instead = "bring them into one order"
-        raise LevelheadError(f"columns are titled with the classes {orders}; {instead}")
+        raise LevelheadError(f"{what} are titled with the classes {orders}; {instead}")
 
 
 def _classes_in_titles(titles: Sequence[object], classes: Sequence[str]) -> list[str] | None:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from ..support.arrays import Array, described, to_numpy
+from ..support.columns import number_order, titles_of
 from ..support.errors import Advice, LevelheadError, named
 from .arguments import finite_number, target_prior
-from .class_names import as_mapping, find_classes, title
+from .class_names import as_mapping, check_titles, find_classes, names_of_columns, title
 from .metrics import COST, Metric, Tables, find_metric
 
 
@@ -32,7 +33,8 @@ class Goal:
     Args:
         metric: a name, such as `balanced_error`, `macro_f1` or scikit-learn's `f1_macro`; or a
             `Metric` of one's own.
-        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
+        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample. Rows
+            and columns of a data frame must be titled in one order, that of the classes.
         floors: {class: recall}, or a recall for all classes, that new samples should reach, too.
         certainty: how likely each floor is to hold on new samples, from 0.5 to below 1. Where it cannot
             be had, less is tried; the `Tuned` says what came of it.
@@ -51,8 +53,10 @@ class Goal:
     cost: Array | None = None
     floors: Any = None
     certainty: float = 0.9
-    target: np.ndarray | None = field(default=None, repr=False)  #: [K], set by `on`
-    names: Sequence[str] | None = field(default=None, repr=False)  #: of the classes, set by `on`
+    #: [K], set by `on`
+    target: np.ndarray | None = field(default=None, init=False, repr=False)
+    #: of the classes, set by `on`
+    names: Sequence[str] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         metric = find_metric(self.metric)
@@ -99,14 +103,31 @@ class Goal:
             LevelheadError: costs, floors or a target that do not fit these classes; a floor for a class
                 without a sample; a target for a metric that leaves none open.
         """
-        goal = replace(self, names=names)
-        if self.cost is not None:
-            goal = replace(goal, cost=check_cost(self.cost, classes))
-        if self.floors is not None:
-            goal = replace(goal, floors=check_floors(self.floors, labels, classes, names))
-        if target is None:
-            return goal
+        cost = self.cost
+        if cost is not None:
+            cost = check_cost(cost, classes, names)
+        floors = self.floors
+        if floors is not None:
+            floors = check_floors(floors, labels, classes, names)
+        metric = self.metric
+        shares = None
+        if target is not None:
+            shares = self._check_target(target, labels, classes, names)
+            metric = metric.toward(shares)
+        goal = replace(self, metric=metric, cost=cost, floors=floors)
+        # Only here are these two known: nobody gives them to a goal.
+        object.__setattr__(goal, "names", names)
+        object.__setattr__(goal, "target", shares)
+        return goal
 
+    def _check_target(
+        self,
+        target: Array | Mapping[object, float],
+        labels: np.ndarray,
+        classes: int,
+        names: Sequence[str] | None,
+    ) -> np.ndarray:
+        """Return a target as shares [K], after checking that it says something about these samples."""
         # A metric that is the same in every mix of classes leaves nothing for a target to say.
         if not self.metric.takes_target:
             reason = f"the metric {self.metric.name} weighs classes the same in every mix"
@@ -117,7 +138,7 @@ class Goal:
         if not shares[present].any():
             reason = "expected a share above 0 for some class that has a sample here"
             raise LevelheadError(reason, parameter="target")
-        return replace(goal, metric=self.metric.toward(shares), target=shares)
+        return shares
 
     def weights(self, labels: np.ndarray, classes: int) -> np.ndarray | None:
         """Return what each sample weighs in tables, [N], toward a target; None for 1 each.
@@ -168,15 +189,21 @@ class Goal:
         return shares / shares.sum()
 
 
-def check_cost(cost: Array, classes: int) -> np.ndarray:
+def check_cost(cost: Array, classes: int, names: Sequence[str] | None = None) -> np.ndarray:
     """Return a cost matrix [K, K], row true, column predicted, in float64.
 
+    Args:
+        cost: the matrix, of which a data frame may have titles.
+        classes: K.
+        names: of the classes, where they are known.
+
     Raises:
-        LevelheadError: one that is not of this shape, has an entry that is negative or not finite, or
-            in which an error costs less than a right prediction: the best choice would be to err.
+        LevelheadError: one that is not of this shape, is titled with the classes in another order, has
+            an entry that is negative or not finite, or in which an error costs less than a right
+            prediction: the best choice would be to err.
     """
-    matrix = to_numpy(cost)
     with named("cost"):
+        matrix = _in_order_of_titles(cost, names)
         if matrix.dtype.kind not in "fiu":
             raise LevelheadError(f"expected numbers, got {described(matrix)}")
         if matrix.shape != (classes, classes):
@@ -197,6 +224,27 @@ def check_cost(cost: Array, classes: int) -> np.ndarray:
             raise LevelheadError(
                 f"expected an error to cost no less than a right prediction; {costs}"
             )
+    return matrix
+
+
+def _in_order_of_titles(cost: Array, names: Sequence[str] | None) -> np.ndarray:
+    """Return a cost matrix with rows and columns in the order of their titles, where these are numbers.
+
+    Raises:
+        LevelheadError: rows or columns are titled with the classes in another order.
+    """
+    matrix = to_numpy(cost)
+    names = names_of_columns(cost, None, names)
+    index = getattr(cost, "index", None)
+    if titles_of(cost) is None or index is None or callable(index):
+        return matrix  # only a data frame of pandas has titles of rows
+    # Rows are the columns of the transposed frame.
+    turned = cost.T
+    if names is not None:
+        check_titles(turned, names, what="rows")
+    order = number_order(titles_of(turned) or [])
+    if order is not None:
+        matrix = matrix[order]
     return matrix
 
 
