@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from levelhead import LevelheadError
+from levelhead.io.parts import read_parts
 from levelhead.io.samples_file import read
 from levelhead.io.table import Table
 from levelhead.io.table_columns import Layout, find_columns
@@ -78,6 +79,31 @@ def test_names_pick_the_columns_in_their_order_whatever_else_is_there(tmp_path):
     samples, lines = heard(save(frame, tmp_path / "x.csv"), names=NAMES)
     check(samples, NAMES)
     assert lines[1].endswith("x is not a class and is ignored; its classes are cat, dog, owl")
+
+
+@pytest.mark.parametrize(
+    "titles",
+    [
+        ["dog", "cat", "fox"],
+        ["DOG", "CAT", "OWL"],
+        ["logit_dog", "logit_Cat", "logit_owl"],
+        ["cat", "OWL", "dog"],
+    ],
+)
+def test_a_title_of_another_class_is_refused_and_not_taken_by_its_place(tmp_path, titles):
+    path = save(pd.DataFrame(LOGITS, columns=titles), tmp_path / "x.csv")
+    with pytest.raises(LevelheadError, match=r"in the place of class [01]"):
+        heard(path, names=NAMES)
+    if titles[0] != "cat":
+        with pytest.raises(LevelheadError, match=r"x.csv: the column .* in the place of class 0"):
+            read_parts(path, 3, NAMES)
+
+
+@pytest.mark.parametrize("titles", [["CAT", "Dog", "OWL"], ["a", "b", "c"], ["cat", "b", "CAT"]])
+def test_titles_that_no_other_class_has_may_be_written_otherwise(tmp_path, titles):
+    path = save(pd.DataFrame(LOGITS, columns=titles), tmp_path / "x.csv")
+    assert heard(path, names=NAMES)[0].names == NAMES
+    assert read_parts(path, 3, NAMES).names == tuple(titles)
 
 
 def test_the_classes_of_named_counts_pick_the_columns_too(tmp_path):

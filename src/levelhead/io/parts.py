@@ -29,7 +29,7 @@ from ..support.regular_file import check_regular_file
 from . import arrays
 from .scores_file import names_next_to
 from .table import TABLE_SUFFIXES, Table
-from .table_columns import check_titled_once, columns_called, find_columns
+from .table_columns import check_places, check_titled_once, columns_called, find_columns
 from .table_file import table_parts
 
 # A part of many classes would have a row or two, in which whole numbers may be scores by chance.
@@ -157,6 +157,8 @@ def _score_columns(
         raise LevelheadError(
             f"expected {classes} columns of scores, got {len(layout.logits)} ({shown})"
         )
+    if names is not None and len(layout.logits) == len(names):
+        check_places(layout.names, names)
     return layout.logits, layout.names
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.class_names import are_numbers, listed
+from ..core.class_names import title as class_title
 from ..support.columns import SCORES_OF, number_order, numbers_in_titles
 from ..support.errors import LevelheadError
 from ..support.text import is_numeric
@@ -61,7 +62,8 @@ def find_columns(
         logits from the first column to the last.
 
     Raises:
-        LevelheadError: of columns such as logit_0, logit_1, logit_3, one is missing.
+        LevelheadError: of columns such as logit_0, logit_1, logit_3, one is missing; or one is called
+            like a class, and stands where another is.
 
     >>> columns = [np.array(["a.png", "b.png"], object), np.array([1, 0]), *np.eye(2)]
     >>> find_columns(Table(["file", "label", "cat", "dog"], columns))
@@ -98,6 +100,7 @@ def find_columns(
     places, called = _in_order(places, called, given)
     # As many columns as classes, but called otherwise: names that are given come first.
     if given is not None and len(places) == len(given):
+        check_places(called, given)
         called = given
     return _layout(titles, places, called, label)
 
@@ -196,6 +199,40 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
         check_titled_once(titles, places)
         return places
     return None
+
+
+def check_places(called: Sequence[str] | None, names: Sequence[str]) -> None:
+    """Raise LevelheadError if a column is called like a class that stands at another place.
+
+    Columns may be called otherwise than the classes, and are then taken in their order. But where
+    one of the names stands elsewhere, that order is not the one of the classes. Capitals do not
+    matter, unless names differ in them alone.
+
+    Args:
+        called: what the columns of logits are called, in their order; None if that is not known.
+        names: of as many classes.
+
+    >>> check_places(["dog", "cat", "fox"], ["cat", "dog", "emu"])
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: the column 'dog' stands in the place of class 0 (cat): ...
+    """
+    titles = list(called or ())
+    classes = list(names)
+    if not _differ_in_capitals(titles) and not _differ_in_capitals(classes):
+        titles = [title.casefold() for title in titles]
+        classes = [name.casefold() for name in classes]
+    for i, title in enumerate(titles):
+        if title != classes[i] and title in classes:
+            wrong = f"the column {(called or titles)[i]!r} stands in the place of {class_title(i, names)}"
+            orders = f"the columns are {listed(called or ())}, the classes {listed(names)}"
+            raise LevelheadError(
+                f"{wrong}: {orders}; bring them into one order, or rename the columns"
+            )
+
+
+def _differ_in_capitals(words: Sequence[str]) -> bool:
+    """Return whether two of the words are the same but for capitals."""
+    return len({word.casefold() for word in words}) < len(words)
 
 
 def check_titled_once(titles: Sequence[str], places: Iterable[int]) -> None:
