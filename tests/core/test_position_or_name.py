@@ -7,7 +7,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.core.class_labels import Positions
-from levelhead.core.class_names import find_classes, in_order
+from levelhead.core.class_names import as_names, find_classes, in_order
 from levelhead.io.samples_file import read
 from levelhead.support.columns import number_order
 
@@ -120,6 +120,31 @@ def test_numbers_are_names_everywhere_if_all_names_are_numbers(as_text):
     assert counted.counts == direct.counts
     background = lh.tune(logits, labels, lh.counts.with_background(counts, 10), names=names)
     assert background.background == 1
+
+
+@pytest.mark.parametrize("classes", [[2, 1, 0], [1, 2, 3], [30, 10, 20]])
+def test_whole_numbers_kept_as_floats_are_the_names_that_they_are_as_integers(classes):
+    truth = np.repeat([0, 1, 2], [60, 30, 20])
+    logits = np.random.default_rng(1).normal(size=(110, 3)) + 2 * np.eye(3)[truth]
+    labels = np.array(classes)[truth]
+    direct = lh.tune(logits, truth, [60, 30, 20])
+    floors = lh.Goal(floors={float(classes[1]): 0.7})
+    for dtype in (float, np.float32, int, object):
+        names = np.array(classes, dtype)
+        for given_labels in (labels, labels.astype(float)):
+            counts = pd.Series(given_labels).value_counts()
+            tuned = lh.tune(logits, given_labels, counts, names=names)
+            assert tuned.names == tuple(map(str, classes))
+            np.testing.assert_array_equal(tuned.adjustment.offset, direct.adjustment.offset)
+        assert lh.tune(logits, labels, metric=floors, names=names).floors[0].index == 1
+    assert find_classes([10.0], 2, np.array([20.0, 10.0])) == [1]
+
+
+def test_names_without_an_order_are_refused():
+    for names in ({"dog", "cat"}, frozenset(["dog", "cat"])):
+        with pytest.raises(ValueError, match=r"names: expected a list .*, got (frozen)?set, which"):
+            lh.tune(np.eye(2) + 2, [0, 1], names=names)
+    assert as_names({"dog": 1, "cat": 2}.keys()) == ["dog", "cat"]  # which has one
 
 
 def test_numbers_are_positions_everywhere_if_names_are_words():

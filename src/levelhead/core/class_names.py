@@ -159,7 +159,7 @@ class _ClassFinder(NamedTuple):
         """Make one for classes whose names may be known."""
         words = []
         if names is not None:
-            words = [str(name) for name in names]
+            words = as_names(names)
         numbered = are_numbers(words)
         keys: list[object] = list(words)
         if numbered:
@@ -206,7 +206,7 @@ def are_numbers(names: Sequence[object] | None) -> bool:
     """
     numbers = []
     if names is not None:
-        numbers = [whole_number(str(name)) for name in names]
+        numbers = [whole_number(word) for word in as_names(names)]
     return bool(numbers) and None not in numbers and len(set(numbers)) == len(numbers)
 
 
@@ -261,19 +261,27 @@ def as_names(names: Iterable[object], classes: int | None = None) -> list[str]:
     Two may be the same, as of ImageNet's classes two are called "crane"; they only cannot be looked up.
 
     Args:
-        names: in class order; text and mappings are no such list, though Python could iterate over them.
+        names: in class order; text, mappings and sets are no such list, though Python could iterate
+            over them. Whole numbers that are kept as floats, 2.0, are written as such: 2.
         classes: K; any number if None.
 
     Raises:
         LevelheadError: no list, or one of another length.
 
-    >>> as_names(["cat", 7], 2)
-    ['cat', '7']
+    >>> as_names(["cat", 7, 2.0])
+    ['cat', '7', '2']
     """
-    if isinstance(names, str | Mapping) or not isinstance(names, Iterable):
-        expected = "expected a list of class names"
-        raise LevelheadError(f"{expected}, got {type(names).__name__}", parameter="names")
-    words = [str(name) for name in names]
+    if isinstance(names, str | Mapping | set | frozenset) or not isinstance(names, Iterable):
+        no_order = ""
+        if isinstance(names, set | frozenset):
+            no_order = ", which has no order"
+        got = f"got {type(names).__name__}{no_order}"
+        raise LevelheadError(f"expected a list of class names, {got}", parameter="names")
+    words = []
+    for name in names:
+        if isinstance(name, float | np.floating) and float(name).is_integer():
+            name = int(name)
+        words.append(str(name))
     if classes is not None and len(words) != classes:
         got = f"expected {classes} class names, got {len(words)}"
         raise LevelheadError(got, parameter="names")
@@ -354,7 +362,7 @@ def check_titles(scores: object, names: Sequence[str], *, what: str = "columns")
     # Titles that nobody gave are positions: they do not name a class that is called "0".
     if not titles or titles == list(range(len(titles))):
         return
-    expected_names = [str(name) for name in names]
+    expected_names = as_names(names)
     titled_names = _classes_in_titles(titles, expected_names)
     if titled_names is not None and titled_names != expected_names:
         orders = (
