@@ -110,6 +110,19 @@ def test_lists_in_a_column_are_rows():
     np.testing.assert_allclose(np.concatenate([part.scores for part in table.parts]), SCORES)
 
 
+def test_lists_beside_the_scores_are_copied():
+    embedding = np.arange(500).reshape(250, 2)
+    frame = pd.DataFrame({"scores": SCORES.tolist(), "embedding": embedding.tolist()})
+    frame.to_parquet("x.parquet")
+    with write_parts(Path("y.parquet"), key="scores", titles=NAMES) as file:
+        for part in read_parts("x.parquet", 3, size=300).parts:
+            file.write(part.scores, part.others)
+    copied = pd.read_parquet("y.parquet")
+    assert list(copied) == ["embedding", *NAMES]
+    assert np.array_equal(np.stack(copied["embedding"].to_numpy()), embedding)
+    np.testing.assert_allclose(copied[NAMES], SCORES)
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -166,6 +166,42 @@ def test_empty_cells_of_a_parquet_file_are_refused(tmp_path):
         heard(save(frame, tmp_path / "x.parquet"))
 
 
+def listed_frame(**columns):
+    return pd.DataFrame({"logits": LOGITS.tolist(), **columns})
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"label": LABELS},
+        {"id": range(6), "text": ["a"] * 6, "label": [NAMES[y] for y in LABELS]},
+        {"length": range(6), "embedding": np.eye(6).tolist(), "label": LABELS},
+    ],
+)
+def test_lists_of_logits_have_labels_beside_them(tmp_path, columns):
+    path = save(listed_frame(**columns), tmp_path / "x.parquet")
+    samples, lines = heard(path, names=NAMES)
+    check(samples, NAMES)
+    assert lines[0] == f"labels are the column 'label' of {path}"
+    if len(columns) > 1:
+        assert lines[1].endswith("its classes are the 3 numbers of each list in logits")
+    (part,) = read_parts(path, 3, NAMES).parts
+    np.testing.assert_allclose(part.scores, LOGITS)
+    assert list(part.others) == list(columns)
+
+
+def test_lists_of_another_title_are_logits_where_nothing_else_could_be(tmp_path):
+    frame = listed_frame(id=range(6), label=LABELS).rename(columns={"logits": "output_of_model"})
+    check(heard(save(frame, tmp_path / "x.parquet"))[0], None)
+    frame["length"] = range(6)
+    with pytest.raises(
+        LevelheadError, match=r"lists of numbers \(output_of_model\) among 2 columns"
+    ):
+        heard(save(frame, tmp_path / "y.parquet"))
+    frame[["cat", "dog", "owl"]] = LOGITS
+    check(heard(save(frame, tmp_path / "z.parquet"), names=NAMES)[0], NAMES)
+
+
 def test_categories_and_numbers_of_a_parquet_file_are_read_as_pandas_has_them(tmp_path):
     frame = pd.DataFrame({"a": pd.Categorical(["x", "y", "x"]), "b": np.array([1, 2, 3], np.int8)})
     table = read_table(save(frame, tmp_path / "x.parquet"))

@@ -111,18 +111,15 @@ def _of_table(path: Path, classes: int, names: Sequence[str] | None, rows: int) 
     """Open the scores of a table, so many rows at a time.
 
     The first part is read here, to see what the columns are, and is then put before the others
-    again. A .parquet file may have all scores of a sample as a list in its only column.
+    again. A .parquet file may have all scores of a sample as a list in one column.
     """
     tables = table_parts(path, rows)
     with in_file(path):
         first = next(tables)
-        columns = None
-        called = None
-        if len(first.columns) == 1 and first.columns[0].ndim == 2:  # lists of scores
-            width = first.columns[0].shape[1]
-        else:
-            columns, called = _score_columns(first, classes, names)
-            width = len(columns)
+        columns, called = _score_columns(first, classes, names)
+        width = len(columns)
+        if width == 1:
+            width = int(np.prod(first.columns[columns[0]].shape[1:]))
     parts = _table_parts(chain([first], tables), columns)
     return ScoreParts(str(path), width, _as_tuple(called), _named(path, parts))
 
@@ -152,6 +149,8 @@ def _score_columns(
             return [place for place, _ in pairs], [name for _, name in pairs]
     # Not called like the classes: then as many columns as there are classes must be scores.
     layout = find_columns(table, classes=classes)
+    if len(layout.logits) == 1 and table.columns[layout.logits[0]].ndim == 2:  # lists of scores
+        return layout.logits, None
     if len(layout.logits) != classes and titles:
         shown = listed([titles[i] for i in layout.logits])
         raise LevelheadError(
@@ -162,19 +161,16 @@ def _score_columns(
     return layout.logits, layout.names
 
 
-def _table_parts(tables: Iterator[Table], columns: list[int] | None) -> Iterator[Part]:
+def _table_parts(tables: Iterator[Table], columns: list[int]) -> Iterator[Part]:
     """Return the parts of a table.
 
     Args:
         tables: its rows, so many at a time.
-        columns: those of the scores; None if they are lists in its only column.
+        columns: those of the scores, or the one of lists of them.
     """
     done = 0
     for table in tables:
-        if columns is None:
-            part = Part(done, table.columns[0], {})
-        else:
-            part = Part(done, table.numbers(columns), _others(table, columns))
+        part = Part(done, table.numbers(columns), _others(table, columns))
         yield part
         done += len(part.scores)
 
@@ -193,10 +189,12 @@ def _others(table: Table, columns: list[int]) -> dict[str, np.ndarray]:
     others = {}
     for i in copied:
         title = titles[i]
-        if table.written is None:
-            others[title] = table.columns[i]
-        else:
+        if table.written is not None:
             others[title] = np.array(table.written[i], object)
+        elif table.columns[i].ndim == 2:  # a list in each cell
+            others[title] = np.fromiter(table.columns[i].tolist(), object)
+        else:
+            others[title] = table.columns[i]
     return others
 
 

@@ -98,9 +98,8 @@ def _read_table_scores(
         names_given = list(names)
     with in_file(path):
         table = read_table(path, titles=("logits", label_column))
-        if len(table.columns) == 1:  # lists of logits
+        if len(table.columns) == 1:  # of lists, or there are no K logits
             check_shape(table.columns[0].shape)
-            return Scores(source, table.columns[0], names_given)
         # Counts by name tell which columns are classes; a list may also be of labels.
         classes_counted = []
         if isinstance(counts, Mapping):
@@ -123,6 +122,8 @@ def _read_table_scores(
         classes = f"its {values.shape[1]} columns"
         if table.titles:
             classes = listed([table.titles[i] for i in layout.logits])
+        if len(layout.logits) < values.shape[1]:
+            classes = f"the {values.shape[1]} numbers of each list in {classes}"
         say(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {classes}")
     label = label_column or layout.label
     label_path = None

@@ -68,11 +68,11 @@ class Table:
         """Return the columns at these places, [N, K], after checking that they are numbers.
 
         Args:
-            at: places, in the order that the columns are to have.
+            at: places, in the order that the columns are to have; or that of one column of lists.
 
         Raises:
             LevelheadError: no place, or a column of text; the message says in which row the first
-                cell is that is no number.
+                cell is that is no number. Or lists in one of several columns.
         """
         if not len(at):
             raise LevelheadError(f"no column holds logits; the file has {self._titles_listed()}")
@@ -82,6 +82,13 @@ class Table:
                 if self.titles:
                     where = f" of {self.titles[i]!r}"
                 raise _not_numbers(self.columns[i], where)
+        lists = [i for i in at if self.columns[i].ndim == 2]
+        if len(at) == 1 and lists:
+            return self.columns[at[0]]
+        if lists:
+            of_lists = listed([(self.titles or [])[i] for i in lists])
+            reason = f"lists of numbers ({of_lists}) among {len(at)} columns that may be logits"
+            raise LevelheadError(f"{reason}; call the column of lists that holds them 'logits'")
         return np.column_stack([self.columns[i] for i in at])
 
     def _titles_listed(self) -> str:

@@ -34,10 +34,18 @@ ID_TITLES = re.compile(
 )
 
 
+# What a column is called that holds the logits of a sample as a list; of several the first of these.
+_LIST_TITLES = (
+    "logits", "logit", "scores", "score", "outputs", "output", "probabilities", "probs", "proba", "probability",
+)  # fmt: skip
+
+
 class Layout(NamedTuple):
     """What the columns of a table are."""
 
-    logits: list[int]  # places of the K columns of logits, in class order
+    logits: list[
+        int
+    ]  # places of the K columns of logits, in class order; or of one column of lists
     names: list[str] | None  # of the K classes, where the titles say them
     label: str | None = None  # the title of the column of labels, if there is one
     ignored: tuple[str, ...] = ()  # titles of columns that are neither
@@ -57,9 +65,9 @@ def find_columns(
 
     Returns:
         Without names, logits are the columns called `logit_*`, or all columns of numbers that are
-        neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be. The
-        names are None where the titles are only positions: 0, 1, 2, ... A table without titles is
-        logits from the first column to the last.
+        neither labels nor ids, or one column of lists. Labels are the column called as in
+        `LABEL_TITLES`, if it can be. The names are None where the titles are only positions: 0, 1,
+        2, ... A table without titles is logits from the first column to the last.
 
     Raises:
         LevelheadError: of columns such as logit_0, logit_1, logit_3, one is missing; or one is called
@@ -83,6 +91,11 @@ def find_columns(
         classes = len(given)
     only_logits = len(titles) == classes
 
+    # By their form: all logits of a sample are a list in one column.
+    lists = _column_of_lists(table)
+    if lists is not None:
+        return _layout(titles, [lists], given, _find_label(titles, _all_but([lists])))
+
     # By a word such as logit_, by their number, or by what the columns hold.
     prefixed = _prefixed(titles)
     label = None
@@ -103,6 +116,25 @@ def find_columns(
         check_places(called, given)
         called = given
     return _layout(titles, places, called, label)
+
+
+def _column_of_lists(table: Table) -> int | None:
+    """Return the place of the column whose lists [N, K] are the logits; None if there is none.
+
+    It is called as logits are or, if it is not, the only one that could be logits: there are no other
+    lists, and no numbers beside it but labels and ids. Lists under a title of labels are labels.
+    """
+    titles = table.titles or []
+    unlabelled = [i for i, title in enumerate(titles) if title.lower() not in LABEL_TITLES]
+    lists = [i for i in unlabelled if table.columns[i].ndim == 2]
+    for title in _LIST_TITLES:
+        for i in lists:
+            if titles[i].lower() == title:
+                return i
+    others = [i for i in unlabelled if not _is_id(titles[i], table.columns[i])]
+    if len(lists) == 1 and others == lists:
+        return lists[0]
+    return None
 
 
 def _layout(
