@@ -211,6 +211,57 @@ def test_a_part_has_the_same_share_of_each_class_and_all_of_a_small_one():
     assert sizes.tolist() == [np.ceil(20_000 * share), np.ceil(4000 * share), 150]
 
 
+def votes_of(logits: np.ndarray) -> np.ndarray:
+    """Return the votes of ten trees, of which many samples have the same."""
+    rng = np.random.default_rng(0)
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return rng.multinomial(10, odds / odds.sum(axis=1, keepdims=True)) / 10
+
+
+@pytest.mark.parametrize("size", [50, 1000, 20_000])
+def test_of_equal_rows_as_many_are_drawn_as_there_are(size):
+    """Against the mean of each class's votes: as near to that of all samples as a random part would be."""
+    logits, labels = calibrated(12, 20_000)
+    votes = votes_of(logits)
+    chunks = [(votes[i : i + size], labels[i : i + size]) for i in range(0, 20_000, size)]
+    part = Reservoir.joined([Reservoir.of(*chunk, 4 * 2000) for chunk in chunks])
+    for k in range(4):
+        drawn, every = part.scores[part.labels == k], votes[labels == k]
+        error = every.std(axis=0) / np.sqrt(len(drawn))
+        assert (np.abs(drawn.mean(axis=0) - every.mean(axis=0)) < 4 * error).all()
+
+
+@pytest.mark.parametrize("as_votes", [False, True])
+def test_chunks_may_be_cut_otherwise_when_they_are_read_again(monkeypatch, as_votes):
+    """Rows are known by themselves: those that were fitted on are found in whatever chunk they come."""
+    part_of(monkeypatch, 4 * 500)
+    scores, labels = calibrated(13, 3000)
+    kind = "logits"
+    if as_votes:
+        scores = votes_of(scores)
+        kind = "probabilities"
+    chunks = cut(scores, labels, (900, 900))
+    order = np.random.default_rng(0).permutation(3000)
+    reads = iter([chunks, cut(scores[order], labels[order], (50, 1300))])
+    tuned = lh.tune_chunks(lambda: next(reads), COUNTS, kind=kind)
+    assert_same(tuned, lh.tune_chunks(chunks, COUNTS, kind=kind))
+
+
+def test_equal_rows_are_judged_by_a_fit_without_a_fold_of_theirs(monkeypatch):
+    """Each sample comes twice, so that the part may have one of the two: the gain is that on new samples."""
+    part_of(monkeypatch, 4 * 500)
+    logits, labels = calibrated(14, 1500)
+    twice = np.concatenate([logits, logits]), np.concatenate([labels, labels])
+    tuned = lh.tune_chunks(cut(*twice, (700, 1000)), COUNTS)
+    assert tuned.evidence.before.sizes.tolist() == (2 * np.bincount(labels)).tolist()
+    new, truth = calibrated(99, 20_000)
+    real = lh.measure.balanced_error(new, truth) - lh.measure.balanced_error(
+        tuned.apply(new), truth
+    )
+    low, high = tuned.gain_interval
+    assert low - 0.02 < real < high + 0.02
+
+
 def test_parts_made_elsewhere_and_pickled_are_joined():
     """What Ray, Dask and Spark do: a map and a sum, twice, of work that is sent to other machines."""
     logits, labels = calibrated(12, 600)

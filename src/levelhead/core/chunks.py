@@ -8,8 +8,9 @@ which add up. So `tune_chunks` is a map and a sum, twice, and Ray, Dask and Spar
 2. the rule is fitted on what was drawn, as in `tune`;
 3. `ChunkReader.judge` of every chunk, summed by `Outcomes.__add__`, where more was read than drawn.
 
-A lot follows from a sample's row alone (`draw_lots`). So a chunk that is read again, wherever and in whatever
-order, tells which of its samples were fitted on and in which fold, without a number for each sample.
+A row is known by a number that follows from it alone (`number_rows`). So a chunk that is read again, wherever
+and in whatever order, tells which of its rows were fitted on and in which fold, without a list of all samples. That
+number is also the lot of a sample, unless rows of its chunk are equal, as votes of trees are (`draw_lots`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from .tuned import Tuned
 
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
 Result = TypeVar("Result")
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples are far apart
 
 
 class RunOnChunks(Protocol):
@@ -66,7 +68,7 @@ class Reservoir:
     """Some rows of samples, drawn class by class, and how many there are in all.
 
     Reservoirs join in any order: what stays of a class are the rows with the smallest lots, and a lot
-    follows from its row. One holds about `most` rows at most, so that the sum over any number of chunks
+    follows from its row and its chunk. One holds about `most` rows at most, so that the sum over any number of chunks
     fits into memory.
 
     Args:
@@ -131,8 +133,7 @@ class Reservoir:
     def in_order(self) -> Reservoir:
         """Return the rows in the order of their lots, whatever order they were read in.
 
-        So folds and fit follow from the rows alone, on one machine or on many; and a lot is found by
-        bisection when chunks are read again.
+        So folds and fit follow from the chunks alone, on one machine or on many.
         """
         order = np.argsort(self.lots, kind="stable")
         return replace(
@@ -158,11 +159,37 @@ class Reservoir:
 
 
 def draw_lots(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return a number from 0 to 1 for each sample of a chunk, [n], by which a part is drawn.
+
+    It is that of its row (`number_rows`), so that neither chunks nor their order play a part. But equal
+    rows would then be drawn all or none, and a part of votes of trees be a handful of rows. So where a chunk
+    has equal rows, how many of them came before and the sum over the chunk are stirred into each number.
+
+    Args:
+        logits: [n, K], as they were given.
+        labels: [n], positions.
+
+    >>> lots = draw_lots(np.zeros((1000, 2)), np.zeros(1000, int))
+    >>> len(np.unique(lots)), float(lots.mean().round(1))
+    (1000, 0.5)
+    """
+    numbers = number_rows(logits, labels)
+    if (np.diff(np.sort(numbers)) > 0).all():
+        return numbers
+    # Sorted by row, the place of each sample among its equals.
+    _, sizes = np.unique(numbers, return_counts=True)
+    came_before = np.empty(len(numbers), np.uint64)
+    came_before[np.argsort(numbers, kind="stable")] = place_in_class(sizes)
+    bits = numbers.view(np.uint64)
+    return _stir(bits + came_before * _GOLDEN + bits.sum(dtype=np.uint64))
+
+
+def number_rows(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return a number from 0 to 1 for each sample, [n], that follows from its row alone.
 
     So it is the same whenever, wherever and in whatever chunk a sample is read: the bits of its
-    scores, each times an odd number of its column, are added up with its label and stirred
-    (splitmix64, Steele et al. 2014). Equal rows of one class have equal lots.
+    scores, each times an odd number of its column, are added up with its label and stirred. Equal rows of
+    one class have equal numbers.
 
     Args:
         logits: [n, K], as they were given: before logarithms, so that rounding plays no part.
@@ -172,11 +199,14 @@ def draw_lots(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     # An odd number loses no bit modulo 2^64, where all of this is done.
     halves = np.random.default_rng(0).integers(1 << 63, size=logits.shape[1], dtype=np.uint64)
     odd = (halves * 2 + 1).astype(np.uint64)
-    mixed = (bits * odd).sum(axis=1, dtype=np.uint64)
-    mixed += labels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return _stir((bits * odd).sum(axis=1, dtype=np.uint64) + labels.astype(np.uint64) * _GOLDEN)
+
+
+def _stir(mixed: np.ndarray) -> np.ndarray:
+    """Return numbers from 0 to 1 that look random, of 64 bits each (splitmix64, Steele et al. 2014)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        mixed ^= mixed >> np.uint64(shift)
-        mixed *= np.uint64(factor)
+        mixed = mixed ^ (mixed >> np.uint64(shift))
+        mixed = mixed * np.uint64(factor)
     return mixed / 2.0**64
 
 
@@ -230,22 +260,22 @@ class ChunkReader:
         """Return the rows of a chunk that a rule may be fitted on: the first map."""
         return Reservoir.of(*self.read(chunk), self.numbers)
 
-    def judge(self, chunk: Chunk, fits: Fits, lots: np.ndarray, fold: np.ndarray) -> Outcomes:
+    def judge(self, chunk: Chunk, fits: Fits, numbers: np.ndarray, fold: np.ndarray) -> Outcomes:
         """Return what is predicted in a chunk before and after: the second map.
 
         Args:
             chunk: as in `read`.
             fits: by which a sample is predicted: without its fold, if it was fitted on.
-            lots: [m], ascending, of the samples that were fitted on.
+            numbers: [m], ascending, of the rows that were fitted on (`number_rows`).
             fold: [m], by which of `fits.without` each of these is predicted.
         """
         values, labels = self.read(chunk)
         logits = self._logs(values)
-        # A sample whose lot is among them was fitted on. All others are predicted by the fit on all
-        # that were, which is the first here.
-        chunk_lots = draw_lots(values, labels)
-        at = np.minimum(np.searchsorted(lots, chunk_lots), len(lots) - 1)
-        which = np.where(lots[at] == chunk_lots, fold[at] + 1, 0).astype(np.int64)
+        # A sample whose row is among them was fitted on, or one equal to it. All others are predicted by
+        # the fit on all that were, which is the first here.
+        chunk_numbers = number_rows(values, labels)
+        at = np.minimum(np.searchsorted(numbers, chunk_numbers), len(numbers) - 1)
+        which = np.where(numbers[at] == chunk_numbers, fold[at] + 1, 0).astype(np.int64)
         before = logits.argmax(axis=1)
         after = np.empty(len(labels), np.int64)
         for index, adjustment in enumerate([fits.whole, *fits.without]):
@@ -405,12 +435,15 @@ def _judge_all(
     # The place of each sample's fold among `fits.without`.
     place_of_fold = np.zeros(FOLDS, np.int64)
     place_of_fold[samples.folds] = np.arange(len(samples.folds))
-    fold = place_of_fold[samples.fold]
 
-    # Only what is named in the work travels to other machines: the lots, not the rows.
-    lots = drawn.lots
+    # Only what is named in the work travels to other machines: the numbers, not the rows. They ascend, to be
+    # found by bisection; of equal rows, which may be in all folds, the fold of the first is taken for each.
+    numbers = number_rows(drawn.scores, drawn.labels)
+    order = np.argsort(numbers, kind="stable")
+    numbers = numbers[order]
+    fold = place_of_fold[samples.fold[order]]
     total: Outcomes | None = None
-    for outcomes in run(lambda chunk: reader.judge(chunk, fits, lots, fold)):
+    for outcomes in run(lambda chunk: reader.judge(chunk, fits, numbers, fold)):
         if total is None:
             total = outcomes
         else:
