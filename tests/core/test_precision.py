@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from levelhead import Head
-from levelhead.core.head_checks import can_flip, rounding_flips
+from levelhead.core.head_checks import can_flip, rounded, rounding_flips
 from levelhead.core.rules import Rescale
 
 
@@ -43,6 +43,13 @@ def test_rounding_flips_nothing_where_nothing_is_rounded():
         rounding_flips(logits, np.ones(3), "int8")
     with pytest.raises(ValueError, match=r"expected logits \[N, 2\]"):
         rounding_flips(logits, np.ones(2), "float16")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_are_rounded_as_torch_rounds_them(dtype):
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 30
+    expected = values.to(dtype).double().numpy()
+    np.testing.assert_array_equal(rounded(values.double().numpy(), dtype), expected)
 
 
 @pytest.mark.parametrize(

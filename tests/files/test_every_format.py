@@ -340,6 +340,24 @@ def test_logits_tell_how_many_predictions_rounding_could_flip(tmp_path):
     assert done.flips is None
 
 
+def test_logits_tell_how_many_predictions_a_rounded_bias_flips(tmp_path):
+    """A bias of 16 in bfloat16 takes 2.375 of 2.43."""
+    bias = torch.zeros(K)
+    bias[-1] = 16
+    weight = torch.from_numpy(head().weight)
+    save_file(
+        {"fc.weight": weight.bfloat16(), "fc.bias": bias.bfloat16()}, tmp_path / "m.safetensors"
+    )
+    adjustment = lh.Adjustment.adding(np.r_[np.zeros(K - 1), 2.43])
+    tuned = replace(tuned_for("offsets", counts=COUNTS), adjustment=adjustment)
+    logits = np.zeros((3, K))
+    logits[:, -1] = [-2.44, -2.42, -2.37]
+    done = adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned, logits=logits)
+    moved = float(read_head(tmp_path / "o.safetensors").bias[-1] - 16)
+    expected = (logits[:, -1] + 2.43 > 0) != (logits[:, -1] + moved > 0)
+    assert done.flips == expected.sum() == 1
+
+
 @pytest.mark.parametrize("named", ["b", "b,a"])
 def test_what_was_named_is_what_is_undone(tmp_path, named):
     by_name = {

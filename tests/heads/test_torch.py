@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import levelhead as lh
 from levelhead.heads.apply import rescale_
 from levelhead.heads.torch import read, write
 
+from .chosen import tuned_for
 from .nets import COUNTS, FACTORS, Net, Teacher, bits, scaled, unchanged
 
 
@@ -219,6 +221,52 @@ def test_half_precision_counts_the_predictions_that_rounding_could_flip():
     ):
         assert rescale_(model, COUNTS, gamma=0.5, logits=np.array(sure + unsure)).flips == 1
     assert rescale_(Net(), COUNTS, gamma=0.5, logits=np.array(sure + unsure)).flips is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bias"), [(torch.bfloat16, True), (torch.float16, True), (torch.bfloat16, False)]
+)
+def test_half_precision_counts_the_predictions_that_a_rounded_bias_flips(dtype, bias):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 3, bias=bias)).to(dtype)
+    if bias:
+        model[0].bias.data += 5
+    features = torch.randn(20_000, 6)
+
+    def exact_logits():
+        weight, bias = model[0].weight.float(), model[0].bias
+        return F.linear(features, weight, None if bias is None else bias.float()).detach().numpy()
+
+    tuned = tuned_for("offsets", counts=COUNTS)
+    logits = exact_logits()
+    with pytest.warns(lh.warnings.PrecisionWarning, match="rounding the adjusted weights"):
+        adjusted = lh.adjust_(model, tuned, logits=logits)
+    wanted = tuned.apply(logits).argmax(1)
+    assert adjusted.flips == (exact_logits().argmax(1) != wanted).sum() > 0
+
+
+def test_half_precision_counts_what_scales_and_offsets_could_flip():
+    logits = np.array([[1.0, 0.0, 0.0], [9.0, 0.0, 0.0]])
+    tuned = tuned_for("vector", counts=COUNTS)
+    scale, offset = tuned.adjustment.scale, tuned.adjustment.offset
+    tied = (logits[0] * scale + offset).max()
+    logits[0] = (tied + 1 - offset) / scale  # all tied, once adjusted
+    with pytest.warns(lh.warnings.PrecisionWarning, match="could flip 1 of 2 predictions"):
+        assert lh.adjust_(Net().bfloat16(), tuned, logits=logits).flips == 1
+
+
+def test_half_precision_counts_what_a_rounded_bias_flips_of_one_logit():
+    model = nn.Sequential(nn.Linear(2, 1)).bfloat16()
+    with torch.no_grad():
+        model[0].bias.fill_(16.0)
+    offset = np.log(COUNTS[0] / COUNTS[1])  # 1.386, of which a bias of 16 takes 1.375
+    z = np.array([-1.38, -1.37, -1.39, 1.0])
+    with pytest.warns(lh.warnings.PrecisionWarning, match="could flip 1 of 4 predictions"):
+        adjusted = lh.adjust_(
+            model, tuned_for("shift", 1.0, COUNTS[:2]), logits=np.stack([0 * z, z], 1)
+        )
+    assert adjusted.flips == 1
+    assert model[0].bias.item() - 16 == 1.375 < offset
 
 
 @pytest.mark.slow

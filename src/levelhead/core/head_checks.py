@@ -6,7 +6,7 @@ Three questions, each answered from the head (and sometimes logits) alone:
   training has left rare classes with short vectors. `doubts_of_head` says so in a warning where it has not.
 - `can_flip`: a binary head whose two rows are opposite predicts the same whatever its rows are multiplied by.
 - `rounding_flips`: scaled weights are stored in the head's own type. In float16 and bfloat16 that rounds, and
-  predictions that were nearly ties may flip by rounding alone.
+  predictions that were nearly ties may flip by rounding alone. `bias_flips` is the same for what is added.
 
 `heads.apply` asks the last two when it changes a head, `files.inspect` and the doubts of `tune` the first.
 """
@@ -136,10 +136,7 @@ def rounding_flips(
     >>> rounding_flips(logits, np.array([1.0, 1.0001]), "float16")
     1
     """
-    name = str(dtype).removeprefix("torch.")
-    if isinstance(dtype, np.dtype | type):
-        name = np.dtype(dtype).name
-    check_choice("dtype", name, _ROUNDOFF)
+    roundoff = _roundoff(dtype)
     scores = to_numpy(logits).astype(np.float64)
     if scores.ndim != 2 or scores.shape[1] != len(by):
         raise LevelheadError(
@@ -156,7 +153,7 @@ def rounding_flips(
     # frexp writes a number as m 2^e with m from 1/2 on: m is 1/2 for powers of two, which only move the
     # exponent and round nothing.
     is_power_of_two = np.frexp(by)[0] == 0.5
-    reach = _ROUNDOFF[name] * size * np.where(is_power_of_two, 0.0, by)
+    reach = roundoff * size * np.where(is_power_of_two, 0.0, by)
 
     # Which of the others come within reach of the largest.
     scores = scores * by
@@ -165,3 +162,52 @@ def rounding_flips(
     close = (np.take_along_axis(scores, top, axis=1) - scores <= room) & (room > 0)
     np.put_along_axis(close, top, False, axis=1)
     return int(close.any(axis=1).sum())
+
+
+def bias_flips(
+    logits: Array, offset: np.ndarray, bias: np.ndarray, new_bias: np.ndarray, dtype: object
+) -> int:
+    """Count the predictions that differ because a bias, to which something was added, is rounded.
+
+    Logit k gets ``rounded(new b_k) - b_k`` in the place of its offset. Weights stay as they are, so that
+    this is no estimate.
+
+    Args:
+        logits: [N, K] of the head as it is.
+        offset: [K], what is added.
+        bias, new_bias: [K], before and after.
+        dtype: what the bias is kept in, as in `rounding_flips`.
+
+    >>> logits = np.array([[1.386, 0.0], [1.38, 0.0]])
+    >>> bias = np.array([0.0, 16.0])  # to which bfloat16 adds 1.375 of 1.385
+    >>> bias_flips(logits, np.array([0.0, 1.385]), bias, bias + [0, 1.385], "bfloat16")
+    1
+    """
+    scores = to_numpy(logits).astype(np.float64)
+    added = rounded(new_bias, dtype) - bias
+    return int(((scores + offset).argmax(axis=1) != (scores + added).argmax(axis=1)).sum())
+
+
+def rounded(values: np.ndarray, dtype: object) -> np.ndarray:
+    """Return numbers as a type would keep them, to nearest, ties to even; its range is not looked at.
+
+    Args:
+        values: in float64.
+        dtype: as in `rounding_flips`.
+
+    >>> rounded(np.array([16.06, 16.07]), "bfloat16")  # which has eight bits: steps of 0.125 from 16 on
+    array([16.   , 16.125])
+    """
+    # A number is m 2^e with m from 1/2 on; rounding moves m by at most half a step of 2 u.
+    roundoff = _roundoff(dtype)
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(mantissa / roundoff) * roundoff, exponent)
+
+
+def _roundoff(dtype: object) -> float:
+    """Return the largest relative error of rounding to a type, of numpy or torch, or its name."""
+    name = str(dtype).removeprefix("torch.")
+    if isinstance(dtype, np.dtype | type):
+        name = np.dtype(dtype).name
+    check_choice("dtype", name, _ROUNDOFF)
+    return _ROUNDOFF[name]

@@ -21,12 +21,12 @@ from ..core.adjustment import Adjustment
 from ..core.arguments import finite_number
 from ..core.counts import Counts, WithBackground, check_left_alone
 from ..core.head import Head, check_finite
-from ..core.head_checks import can_flip, rounding_flips
+from ..core.head_checks import bias_flips, can_flip, rounding_flips
 from ..core.label_task import check_label_task
 from ..core.rules import Rescale, Rule
 from ..core.tuned import Tuned
 from ..core.tuned_checks import check_for_head
-from ..support.arrays import Array
+from ..support.arrays import Array, to_numpy, widen
 from ..support.errors import Advice, LevelheadError, check_choice, in_file
 from ..support.extras import naming_what_is_missing
 from ..support.logits import check_logits
@@ -168,7 +168,11 @@ def apply(
     flips = None
     predictions = 0
     if logits is not None:
-        flips, predictions = _count_flips(logits, facts, adjustment)
+        values = _logits_of_head(logits, facts.sizes[0])
+        predictions = len(values)
+        labels = chosen.tuned is not None and chosen.tuned.multilabel
+        if facts.half is not None and facts.pair is None and new.along is None and not labels:
+            flips = _count_flips(values, facts.half, adjustment, before[0], new.heads[0])
 
     # Everything is checked: it is written.
     # Of two opposite rows, the larger logit stays the larger however they are scaled.
@@ -211,20 +215,40 @@ def _new_heads(
     return _NewHeads(tuple(adjustment.head(head) for head in before), None)
 
 
-def _count_flips(logits: Array, facts: Facts, adjustment: Adjustment) -> tuple[int | None, int]:
-    """Return how many predictions rounding to half precision could flip, and of how many.
-
-    The first is None if the weights are not in half precision, or not only scaled.
-    """
+def _logits_of_head(logits: Array, rows: int) -> np.ndarray:
+    """Return logits [N, K], checked to be those of a head with so many rows; (0, z) of one."""
     values = check_logits(logits)
-    rows = facts.sizes[0]
-    if rows > 1 and values.shape[1] != rows:
-        got = f"expected [N, {rows}], got {list(values.shape)}"
+    wanted = max(2, rows)
+    if values.shape[1] != wanted:
+        got = f"expected [N, {wanted}], got {list(values.shape)}"
         raise LevelheadError(got, parameter="logits")
-    flips = None
-    if facts.half is not None and not adjustment.adds:
-        flips = rounding_flips(values, adjustment.scale, facts.half)
-    return flips, len(values)
+    return values
+
+
+def _count_flips(
+    logits: np.ndarray, half: str, adjustment: Adjustment, before: Head, after: Head
+) -> int:
+    """Return how many predictions rounding to half precision could flip.
+
+    Args:
+        logits: [N, K], of the head as it was.
+        half: the dtype of its weights.
+        adjustment: what was done.
+        before, after: the first head.
+    """
+    if adjustment.multiplies:
+        # What is added is scaled along: s z + o is s (z + o / s).
+        return rounding_flips(logits + adjustment.offset / adjustment.scale, adjustment.scale, half)
+    if not adjustment.adds:
+        return 0
+    offset = adjustment.for_rows(before.classes).offset
+    new_bias = to_numpy(widen(after.bias)).astype(np.float64)
+    bias = 0 * new_bias
+    if before.bias is not None:
+        bias = to_numpy(widen(before.bias)).astype(np.float64)
+    if len(bias) == 1:  # of (0, z), z alone has a bias
+        offset, bias, new_bias = (np.concatenate([[0], x]) for x in (offset, bias, new_bias))
+    return bias_flips(logits, offset, bias, new_bias, half)
 
 
 def adjust(

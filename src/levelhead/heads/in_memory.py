@@ -273,9 +273,9 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
             stuck = "the two rows of the head are opposite, so scaling never changes a prediction"
             warn(f"{stuck}; use the rule offsets or shift", BinaryHeadWarning)
         if change.flips:
-            rounding = f"rounding the scaled weights to {self.facts.half}"
+            rounding = f"rounding the adjusted weights to {self.facts.half}"
             flips = f"could flip {change.flips} of {change.predictions} predictions"
-            instead = "scale in float32, or scale the logits"
+            instead = "adjust in float32, or adjust scores by tuned.apply"
             warn(f"{rounding} {flips}; {instead}", PrecisionWarning)
 
     def _mark(self, path: str, module: ModelLayer, change: Change) -> list[Callable[[], None]]:
