@@ -5,6 +5,7 @@ import pytest
 from lightgbm import LGBMClassifier
 from sklearn import config_context
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -71,6 +72,18 @@ def test_class_weights_are_in_the_counts_that_are_tuned_with(tail, given):
     np.testing.assert_allclose(offsets - offsets[0], expected - expected[0], atol=0.05)
     twice = AdjustedClassifierCV(base, counts=n).fit(X, y)
     assert np.ptp(weighted.tuned_.adjustment.offset) < np.ptp(twice.tuned_.adjustment.offset)
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), "frozen"])
+def test_counts_that_are_given_are_those_of_the_result(tail, estimator):
+    X, y, _, _ = tail
+    if estimator == "frozen":
+        estimator = FrozenEstimator(LogisticRegression().fit(X, y))
+    given = [1000, 500, 200, 60, 20]
+    as_labels = np.repeat(range(5), given)
+    for counts in (given, dict(enumerate(given)), as_labels):
+        tuned = AdjustedClassifierCV(estimator, counts=counts, cv=3).fit(X, y).tuned_
+        assert tuned.counts == tuple(given)
 
 
 def test_a_mix_that_class_weights_made_even_is_no_doubt(tail):

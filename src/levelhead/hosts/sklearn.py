@@ -379,12 +379,16 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         # Each job trains a model, or only scores; all come back in the order of the splits.
         folds = cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
         self.tuned_ = self._tune(folds, goal, rule, kind)
-        if not self._already_trained and self.counts is None:
-            # Folds overlap, and so the pooled counts are several times those of the training.
+        # Counts of folds are pooled, and so several times those of the training.
+        labels = encode_labels(y, self.classes_)
+        if self.counts is not None:
+            counts = training_counts(self.counts, labels, self.classes_)
+        elif not self._already_trained:
             rows = slice(None) if trained_on is None else trained_on
-            labels = encode_labels(y, self.classes_)
             counts = counts_of_rows(self.estimator_, labels, rows, self.classes_, fit_params)
-            self.tuned_ = replace(self.tuned_, counts=tuple(map(float, counts)))
+        else:  # each held-out sample was counted once
+            return
+        self.tuned_ = replace(self.tuned_, counts=tuple(map(float, counts)))
 
     @property
     def _already_trained(self) -> bool:
