@@ -81,7 +81,7 @@ def _write_counts(folder: Path) -> None:
         "few": COUNTS[:3],
         "zero": [400, 0, 25, 4],
         "negative": [400, -1, 25, 4],
-        "half": [400, 0.5, 25, 4],
+        "half": [1, 0.5, 0.25, 0.1],
         "named": {"cat": 1, "dog": 2, "cow": 3, "emu": 4},
         "unknown": {"0": 1, "1": 2, "2": 3, "7": 4},
         "word": ["a", 1, 2, 3],

@@ -110,8 +110,8 @@ def test_every_form_of_counts_becomes_the_same_counts(given_counts):
         ),
         ([5, -2, 3], r"the count of class 1 \(cat\) is negative \(-2\)"),
         (
-            [5, 0.5, 3],
-            r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares",
+            [1, 0.30000000000000004, 0.5],
+            r"the count of class 1 \(cat\) is fractional \(0.30000000000000004\); give samples, not shares",
         ),
         ([5, float("nan"), 3], r"the count of class 1 \(cat\) is nan"),
         ([5, float("inf"), 3], r"the count of class 1 \(cat\) is inf"),
@@ -278,8 +278,39 @@ def test_counts_are_whole_as_far_as_float64_holds_every_whole_number():
         lh.LevelheadError, match=r"class 1 is 9007199254740994\.0; expected a whole number"
     ):
         counts.resolve([1, 2.0**53 + 2])
-    with pytest.raises(lh.LevelheadError, match=r"class 0 is fractional \(200\.5\)"):
-        counts.resolve([200.5, 1])
+
+
+def test_counts_times_the_class_weights_may_be_fractions_but_shares_are_none():
+    weighted = np.array([1000, 200, 41]) * np.array([0.41, 2.07, 10.1])
+    np.testing.assert_array_equal(counts.resolve(weighted), weighted)
+    assert counts.resolve({1: 2.5, 0: 0.5}, 2).tolist() == [0.5, 2.5]
+    assert counts.resolve(counts.with_background([9.5, 0, 3], 1), 3).tolist() == [9.5, 9.5, 3.0]
+    assert counts.resolve([4.0, 2.0]).dtype == np.int64
+    for shares in ([0.5, 0.5], [1, 0.5], {"cat": 0.75, "dog": 0.25}):
+        with pytest.raises(lh.LevelheadError, match=r"fractional .*; give samples, not shares"):
+            counts.resolve(shares, names=["cat", "dog"])
+
+
+def test_counts_that_are_fractions_are_gone_by_as_they_are(tmp_path):
+    labels = np.repeat([0, 1, 2], [30, 20, 10])
+    logits = 2 * np.eye(3)[labels] + np.random.default_rng(0).normal(size=(60, 3))
+    fractions = [2.5, 1.25, 0.625]
+    whole = [40, 20, 10]
+    for call in (
+        lambda n: lh.tune(logits, labels, n).adjustment.offset,
+        lambda n: lh.tune(logits, labels, n, rule="rescale").adjustment.scale,
+        lambda n: lh.tune_chunks([(logits, labels)], n).adjustment.offset,
+        lambda n: lh.tune_folds([(logits, labels, n)] * 2).adjustment.offset,
+        lambda n: lh.tune_unlabelled(logits, counts=n).adjustment.offset,
+        lambda n: lh.priors.estimate_prior(logits, n, bootstrap=0).shares,
+        lambda n: lh.gamma_path(logits, labels, n).gammas,
+        lambda n: lh.adjust(lh.Head(np.eye(3)), lh.rules.Shift(0.5), n).bias,
+    ):
+        np.testing.assert_allclose(call(fractions), call(whole))
+    tuned = lh.tune(logits, labels, fractions)
+    assert tuned.counts == tuple(fractions)
+    tuned.save(tmp_path / "tuned.json")
+    assert lh.Tuned.load(tmp_path / "tuned.json").counts == tuple(fractions)
 
 
 def test_no_counts_at_all_are_refused():

@@ -81,6 +81,8 @@ def test_step_and_given_profiles():
     assert imbalance(data, "step", ratio=10).counts.tolist() == [20, 20, 2, 2]
     assert imbalance(data, "given").counts.tolist() == [20] * 4
     assert imbalance(data, "given", counts=[5, 1, 2, 3]).counts.tolist() == [5, 1, 2, 3]
+    with pytest.raises(LevelheadError, match=r"counts: expected whole numbers .* got 1\.5 for"):
+        imbalance(data, "given", counts=[5, 1.5, 2, 3])
 
 
 def test_largest_count_is_the_largest_that_fits():

@@ -1,6 +1,6 @@
 """How many training samples each class has: counted, profiled, grouped and checked.
 
-Users give counts in many forms. `resolve` turns each into int64 [K], all positive: `_values` finds what was
+Users give counts in many forms. `resolve` turns each into numbers [K], all positive: `_values` finds what was
 meant (a list, {class: n}, or labels to be counted), and the rest checks it. `check_samples` checks logits,
 labels and counts against each other. `long_tail` and `step` make counts of imbalanced sets.
 
@@ -165,7 +165,7 @@ def resolve(
     missing: Missing | None = None,
     background: int | str | None = None,
 ) -> np.ndarray:
-    """Return counts [K], int64 and all positive, from whatever form the user has them in.
+    """Return counts [K], all positive, from whatever form the user has them in.
 
     Args:
         counts: what the training loss saw: samples after resampling, or times the class weights. K
@@ -182,12 +182,13 @@ def resolve(
             may be 0.
 
     Returns:
-        [K]. Where a class has no samples of its own, or is the background, its number is the largest
-        count, so that a rule by counts leaves it as it is.
+        [K], in int64, or in float64 if some are fractions. Where a class has no samples of its own,
+        or is the background, its number is the largest count, so that a rule by counts leaves it as
+        it is.
 
     Raises:
         LevelheadError: counts of another number, a class without samples (unless `neutral`), or a count
-            that is negative, fractional or no number; it names the class.
+            that is negative, a share or no number; it names the class.
 
     >>> resolve({"1": 30, "0": 70}, 2).tolist(), resolve([0, 1, 0, 0, 0, 1], 2).tolist()
     ([70, 30], [4, 2])
@@ -232,15 +233,20 @@ def resolve(
         values = values.copy()
         values[alone] = others.max()
 
-    # Whole numbers above 0; or 0, if a missing class is to stay as it is: by the largest count, too.
+    # Above 0; or 0, if a missing class is to stay as it is: by the largest count, too. Times class
+    # weights they may be fractions; only where none is above 1, these are shares.
     with np.errstate(invalid="ignore"):
-        valid = (values > 0) & (values <= _LARGEST_COUNT) & (values == np.floor(values))
+        valid = (values > 0) & (values <= _LARGEST_COUNT)
+        whole = values == np.floor(values)
+        if (values <= 1).all():
+            valid &= whole
     for i in np.flatnonzero(~valid).tolist():
         if missing != "neutral" or values[i] != 0:
             raise _count_error(values[i].item(), title(i, names), missing)
-    values = values.astype(np.int64)
     if not values.any():
         raise LevelheadError("every class has a count of 0")
+    if whole.all():
+        values = values.astype(np.int64)
     return np.where(values == 0, values.max(), values)
 
 
@@ -301,7 +307,7 @@ def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError
     """Return what is wrong with the count n of a class, and what to do.
 
     Args:
-        n: which is 0, negative, fractional, too large or not finite.
+        n: which is 0, negative, a share, too large or not finite.
         name: of the class, for the message.
         missing: as in `resolve`: None if the caller has no such parameter to point to.
     """
@@ -318,7 +324,7 @@ def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError
     elif n < 0:
         flaw = f"negative ({n:g})"
     else:
-        flaw = f"fractional ({n:g}); give samples, not shares"
+        flaw = f"fractional ({n}); give samples, not shares"
     return LevelheadError(f"the count of {name} is {flaw}")
 
 

@@ -232,7 +232,7 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
     longest = max(float(seen.norms.max()), np.finfo(float).tiny)
     rows = []
     for i in order.tolist():
-        count = "" if seen.counts is None else str(seen.counts[i])
+        count = "" if seen.counts is None else f"{seen.counts[i]:.15g}"
         bar = "█" * max(1, round(width * seen.norms[i] / longest))
         rows.append([row_title(i, seen.names), count, f"{seen.norms[i]:.4g}", bar])
     lines += ["", *table(titles, rows), ""]

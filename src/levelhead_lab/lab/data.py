@@ -192,6 +192,7 @@ def imbalance(
             return data
         with named("counts"):
             kept_counts = profiles.resolve(counts, data.classes, names=data.names)
+            _check_whole(kept_counts, data.names)
     else:
         if counts is not None:
             raise LevelheadError(
@@ -209,6 +210,14 @@ def imbalance(
         kept_counts = make(n_1, data.classes, ratio)
     kept = subset_indices(data.train.labels, kept_counts, subset=subset, names=data.names)
     return replace(data, train=data.train[kept])
+
+
+def _check_whole(counts: np.ndarray, names: tuple[str, ...]) -> None:
+    """Raise LevelheadError unless counts [K] are whole: half a sample cannot be kept."""
+    for i, n in enumerate(counts.tolist()):
+        if n != int(n):
+            got = f"got {n} for {title(i, names)}"
+            raise LevelheadError(f"expected whole numbers of samples, {got}")
 
 
 def subset_indices(
