@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
@@ -177,6 +178,26 @@ def test_votes_with_zeros_are_smoothed():
     np.testing.assert_allclose(half.shares, estimate.shares, atol=1e-3)
 
 
+def test_log_probabilities_have_the_shares_of_their_logits():
+    logits = deployed(np.random.default_rng(0), 200)
+    wanted = estimate_prior(logits, COUNTS, bootstrap=0).shares
+    logs = log_softmax(logits)
+    estimate = estimate_prior(logs, COUNTS, bootstrap=0, kind="log-probabilities")
+    np.testing.assert_allclose(estimate.shares, wanted, atol=1e-6)
+
+
+def test_held_out_columns_in_another_order_are_refused():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=60)
+    frame = pd.DataFrame(scored(rng, labels), columns=["ant", "bee", "cat"])
+    names = list(frame.columns)
+    options = {"names": names, "bootstrap": 0}
+    estimate_prior(frame, COUNTS, held_out=(frame, labels), **options)
+    turned = frame[["cat", "ant", "bee"]]
+    with pytest.raises(LevelheadError, match=r"held_out: columns are titled .* in another order"):
+        estimate_prior(frame, COUNTS, held_out=(turned, labels), **options)
+
+
 @pytest.mark.parametrize("mask", [-1e9, -np.inf])
 @pytest.mark.parametrize("allowed", [3, 1])
 @pytest.mark.parametrize("method", ["em", "bbse"])
@@ -228,6 +249,7 @@ def test_the_estimate_prints_its_shares_and_goes_into_json():
             {"held_out": ([[1.0, 2.0, 5.0]] * 4, [0, 1, 0, 1]), "method": "bbse"},
             "held_out: class 2 has no held-out sample",
         ),
+        ({"kind": "odds"}, "kind: expected .*, got 'odds'"),
         ({"bootstrap": -1}, "bootstrap: expected a number of replicates"),
         ({"level": 2}, "level: expected a number between 0 and 1"),
     ],

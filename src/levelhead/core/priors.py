@@ -20,7 +20,7 @@ import numpy as np
 from ..support.arrays import Array, as_array
 from ..support.errors import Advice, LevelheadError, check_choice, named
 from ..support.fields import to_plain
-from ..support.logits import check_columns, check_logits, raise_masked
+from ..support.logits import check_columns, check_logits, raise_masked, read_as
 from ..support.types import Kind, PriorMethod
 from ..support.warnings import LevelheadWarning, warn
 from .arguments import check_level
@@ -144,6 +144,8 @@ def estimate_prior(
     array([0.2, 0.2, 0.6])
     """
     check_choice("method", method, get_args(PriorMethod))
+    check_choice("kind", kind, get_args(Kind))
+    kind = read_as(kind)
     check_replicates(bootstrap)
     check_level(level)
     if names is not None:
@@ -153,7 +155,7 @@ def estimate_prior(
     n = resolve(counts, unlabelled.shape[1], names=names)
     labelled = None
     if held_out is not None:
-        labelled = _check_held_out(held_out, len(n), kind)
+        labelled = _check_held_out(held_out, len(n), names, kind)
     if kind == "probabilities" and labelled is None:
         unlabelled, _ = smooth_votes(unlabelled)
     elif kind == "probabilities" and labelled is not None:
@@ -286,17 +288,22 @@ def estimate_target(
         raise LevelheadError(error.message, parameter=parameter, advice=error.advice) from None
 
 
-def _check_held_out(held_out: tuple[Array, Array], size: int, kind: Kind) -> Labelled:
+def _check_held_out(
+    held_out: tuple[Array, Array], size: int, names: Sequence[str] | None, kind: Kind
+) -> Labelled:
     """Return held-out logits [N, K] and labels [N], checked against each other.
 
     Args:
         held_out: (logits, labels), as users give them.
         size: K, of the counts.
+        names: of the classes, which columns with titles are to be in the order of.
         kind: what the logits are.
     """
     if not isinstance(held_out, Sequence) or len(held_out) != 2:
         raise LevelheadError("expected (logits [N, K], labels [N])", parameter="held_out")
     with named("held_out"):
+        if names is not None:
+            check_titles(held_out[0], names)
         scores = raise_masked(check_logits(held_out[0], kind=kind).astype(np.float64))
         if scores.shape[1] != size:
             raise LevelheadError(f"expected logits [N, {size}], got shape {list(scores.shape)}")
