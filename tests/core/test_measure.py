@@ -193,6 +193,16 @@ def test_a_nan_is_never_right():
     assert (m.rank(logits, [0, 0, 0]) == 0).tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_probabilities_of_what_is_not_finite_are_refused(value):
+    logits = np.array([[2.0, 1.0], [1.0, value]])
+    for of in (m.calibration_error, m.negative_log_likelihood):
+        with pytest.raises(ValueError, match="NaN or infinite values, first in row 1"):
+            of(logits, [0, 1])
+        masked = np.array([[2.0, -np.inf], [1.0, 2.0]])
+        assert of(masked, [0, 1]) == pytest.approx(of(np.maximum(masked, -1000), [0, 1]))
+
+
 @pytest.mark.parametrize(
     ("logits", "message"),
     [

@@ -25,6 +25,7 @@ from ..support.logits import (
     check_shape,
     log_softmax,
     looks_like_probabilities,
+    lower_masked,
     numeric_logits,
 )
 from . import calibration
@@ -332,6 +333,7 @@ def _log_probabilities(
         raise LevelheadError(
             f"expected a positive number, got {temperature}", parameter="temperature"
         )
+    lower_masked(logits)  # refuses what has no probabilities: NaN, and rows without a class
     return log_softmax(logits.astype(np.float64) / temperature), labels
 
 
