@@ -71,7 +71,9 @@ def test_single_rows_and_more_axes_are_applied_as_rows_are(tuned):
     np.testing.assert_allclose(tuned.apply(LOGITS[7]), rows[7])
     np.testing.assert_allclose(tuned.apply(LOGITS.reshape(20, 20, 4)), rows.reshape(20, 20, 4))
     np.testing.assert_allclose(tuned.apply(LOGITS[7].tolist()), rows[7])
-    assert tuned.apply(LOGITS[:0]).shape == (0, 4)
+    for shape in ((0, 4), (2, 0, 4), (0, 3, 4)):
+        assert tuned.apply(np.zeros(shape)).shape == shape
+        assert tuned.apply(torch.zeros(shape)).shape == shape
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])

@@ -267,10 +267,10 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
 
 
 def _blocks(values: np.ndarray) -> Iterator[slice]:
-    """Yield the rows of values [N, K], block by block.
+    """Yield the rows of values [N, ..., K], block by block.
 
     What is computed of a block stays in the cache: fresh memory costs more than what is done in it.
     """
-    step = max(1, _BLOCK // values.shape[1])
+    step = max(1, _BLOCK // max(1, values[:1].size))
     for first in range(0, len(values), step):
         yield slice(first, first + step)
