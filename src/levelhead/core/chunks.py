@@ -15,9 +15,9 @@ number is also the lot of a sample, unless rows of its chunk are equal, as votes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from .tuned import Tuned
 
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
 Result = TypeVar("Result")
+_EXPECTED = "expected chunks, each (logits [n, K], labels [n])"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples are far apart
 
 
@@ -228,9 +229,9 @@ class ChunkReader:
         Raises:
             LevelheadError: no pair, labels that are no classes, or numbers that are not finite.
         """
-        if not isinstance(chunk, tuple | list) or len(chunk) != 2:
+        if not _is_pair(chunk):
             chunk_type = type(chunk).__name__
-            reason = f"expected chunks, each (logits [n, K], labels [n]), got {chunk_type}"
+            reason = f"{_EXPECTED}, got {chunk_type}"
             advice = Advice("labels", None, "where the logits are one array")
             raise LevelheadError(reason, parameter="chunks", advice=advice)
         if self.names is not None:
@@ -326,13 +327,15 @@ def tune_chunks(
     (400, 'better')
     """
     reader = ChunkReader(counts, names, kind)
+    _check_iterable(chunks, callable(chunks))
 
     def read() -> Iterator[Chunk]:
-        """Yield the chunks from the first on, without empty ones; what is no pair is refused later."""
+        """Yield the chunks from the first on, without empty ones."""
         source = chunks
         if callable(source):
             source = source()
-        return (chunk for chunk in source if len(chunk) != 2 or len(chunk[0]))
+            _check_iterable(source)
+        return (chunk for chunk in source if not _is_empty(chunk))
 
     def run(work: Callable[[Chunk], Result], /) -> Iterable[Result]:
         return map(work, read())
@@ -404,6 +407,28 @@ def tune_mapped(
     )
 
 
+def _check_iterable(chunks: object, is_function: bool = False) -> None:
+    """Raise LevelheadError unless chunks can be read one after another, or are a function."""
+    if not is_function and not isinstance(chunks, Iterable):
+        reason = f"{_EXPECTED}, or a function that returns them, got {type(chunks).__name__}"
+        raise LevelheadError(reason, parameter="chunks")
+
+
+def _is_pair(chunk: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether a chunk is (logits, labels)."""
+    return isinstance(chunk, tuple | list) and len(chunk) == 2
+
+
+def _is_empty(chunk: object) -> bool:
+    """Return whether a chunk is a pair without a sample; what is no pair is refused where it is read."""
+    if not _is_pair(chunk):
+        return False
+    logits = chunk[0]
+    if hasattr(logits, "shape"):
+        return tuple(logits.shape[:1]) == (0,)
+    return isinstance(logits, Sized) and len(logits) == 0
+
+
 def _draw_all(run: RunOnChunks, reader: ChunkReader) -> Reservoir:
     """Return the rows of all chunks that a rule is fitted on.
 
@@ -416,8 +441,7 @@ def _draw_all(run: RunOnChunks, reader: ChunkReader) -> Reservoir:
         if sum(len(reservoir.labels) for reservoir in waiting) > 2 * part.most:
             waiting = [Reservoir.joined(waiting)]
     if not waiting:
-        expected = "expected chunks, each (logits [n, K], labels [n]), got none"
-        raise LevelheadError(expected, parameter="chunks")
+        raise LevelheadError(f"{_EXPECTED}, got none", parameter="chunks")
     return Reservoir.joined(waiting)
 
 
