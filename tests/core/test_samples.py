@@ -66,6 +66,22 @@ MISTAKES = {
         "labels: expected a class with at least two samples",
     ),
     "ragged logits": (lambda: tune([[1.0, 2.0], [3.0]], [0, 1], [2, 1]), "different lengths"),
+    "sparse logits": (
+        lambda: tune(torch.tensor(LOGITS).to_sparse()),
+        r"got a sparse tensor; pass x\.to_dense\(\)",
+    ),
+    "sparse labels": (
+        lambda: lh.tune_labels(LOGITS, torch.eye(4)[LABELS].to_sparse()),
+        r"labels: expected an array, got a sparse tensor; pass x\.to_dense\(\)",
+    ),
+    "ragged tensors": (
+        lambda: tune([torch.ones(4), torch.ones(3)], [0, 1]),
+        "expected tensors of one shape, on one device",
+    ),
+    "tensors and numbers": (
+        lambda: tune([torch.ones(4, requires_grad=True), [1.0, 2.0, 3.0, 4.0]], [0, 1]),
+        "expected an array of numbers, got a list that numpy cannot read",
+    ),
     "probabilities": (lambda: tune(softmax(LOGITS)), "looks like probabilities"),
     "logits for probabilities": (lambda: tune(kind="probabilities"), "expected probabilities"),
     "an unknown kind": (lambda: tune(kind="odds"), "kind: expected"),
@@ -228,6 +244,14 @@ def test_counts_labels_and_names_come_in_any_form(kind):
     assert tuned.names == (None if names is None else tuple(NAMES))
     as_names = tune(labels=np.array(NAMES)[LABELS], counts=dict(zip(NAMES, COUNTS, strict=True)))
     np.testing.assert_array_equal(as_names.adjustment.offset, tune().adjustment.offset)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_list_of_tensors_is_stacked(dtype):
+    rows = torch.tensor(LOGITS, dtype=dtype, requires_grad=True)
+    labels = list(torch.tensor(LABELS))
+    for logits in (list(rows), tuple(rows)):
+        assert tune(logits, labels).to_dict() == tune(rows, LABELS).to_dict()
 
 
 def test_training_labels_serve_as_counts():

@@ -44,8 +44,8 @@ def to_numpy(x: Array) -> np.ndarray:
     frame that are numbered are put in the order of their numbers.
 
     Args:
-        x: an array, a tensor on any device, with or without a gradient, a data frame, nested lists,
-            or anything else that numpy takes.
+        x: an array, a tensor on any device, with or without a gradient, a list of tensors, a data frame,
+            nested lists, or anything else that numpy takes.
 
     Returns:
         The values; of an array or a tensor on the host they may share memory with x.
@@ -57,7 +57,10 @@ def to_numpy(x: Array) -> np.ndarray:
     >>> to_numpy([[1, 2], [3, 4]]).shape
     (2, 2)
     """
+    if _are_tensors(x):
+        x = _stack(x)
     if is_torch(x):
+        _refuse_sparse(x)
         # numpy takes no tensor that is on a device or has a gradient.
         x = x.detach().cpu()
         if x.is_floating_point() and x.element_size() < 4:
@@ -74,6 +77,9 @@ def to_numpy(x: Array) -> np.ndarray:
         raise LevelheadError(
             "expected an array of one shape, got rows of different lengths"
         ) from None
+    except (TypeError, RuntimeError) as error:
+        got = f"a {type(x).__name__} that numpy cannot read"
+        raise LevelheadError(f"expected an array of numbers, got {got}") from error
     # A data frame may have its columns in another order than that of their numbers.
     titles = titles_of(x)
     if titles is None or values.ndim != 2:
@@ -82,6 +88,30 @@ def to_numpy(x: Array) -> np.ndarray:
     if order is None:
         return values
     return np.ascontiguousarray(values[:, order])
+
+
+def _are_tensors(x: object) -> bool:
+    """Return whether x is a list or a tuple of tensors."""
+    return isinstance(x, list | tuple) and len(x) > 0 and all(map(is_torch, x))
+
+
+def _stack(tensors: Sequence[Array]) -> Array:
+    """Return tensors of one shape as one tensor, [N, ...]."""
+    import torch
+
+    try:
+        return torch.stack([tensor.detach() for tensor in tensors])
+    except RuntimeError:
+        expected = "expected tensors of one shape, on one device"
+        raise LevelheadError(f"{expected}; stack them first, as by torch.stack") from None
+
+
+def _refuse_sparse(x: Array) -> None:
+    """Raise LevelheadError for a sparse tensor, which has no rows to look at."""
+    import torch
+
+    if x.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        raise LevelheadError("expected an array, got a sparse tensor; pass x.to_dense()")
 
 
 def _refuse_containers(x: Array) -> None:
@@ -102,7 +132,10 @@ def as_array(x: Array) -> Array:
 
     What is large stays where it is: on its device, or on the disk.
     """
-    if is_torch(x) or isinstance(x, np.memmap):
+    if is_torch(x):
+        _refuse_sparse(x)
+        return x
+    if isinstance(x, np.memmap):
         return x
     return to_numpy(x)
 
