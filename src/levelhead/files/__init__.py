@@ -19,6 +19,7 @@ onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_patterns, 
     from single nodes to the way back from an output to the head
 tensors, find, find_checks: the tensors of a file; the head among them, by name and shape; what
     speaks against it
+shards: which tensor is in which file of a model in several
 spans, located: a head as byte ranges of a file; the head in a model's file, once it is found
 numbers, large: the numbers in these ranges, as a `Head`; those of a head too large to hold
 edits: files written as a few changed byte ranges, with their sha256, which is computed meanwhile
