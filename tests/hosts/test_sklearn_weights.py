@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from lightgbm import LGBMClassifier
 from sklearn import config_context
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -12,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
 from levelhead import rules
+from levelhead.core.counts import with_background
 from levelhead.hosts._loss_counts import loss_counts
 from levelhead.hosts.sklearn import AdjustedClassifier, AdjustedClassifierCV
 
@@ -84,6 +86,25 @@ def test_counts_that_are_given_are_those_of_the_result(tail, estimator):
     for counts in (given, dict(enumerate(given)), as_labels):
         tuned = AdjustedClassifierCV(estimator, counts=counts, cv=3).fit(X, y).tuned_
         assert tuned.counts == tuple(given)
+
+
+@pytest.mark.parametrize("labels", [np.arange(5), np.array(["none", "ant", "bee", "cat", "dog"])])
+def test_a_background_is_left_alone(tail, labels):
+    X, y, _, _ = tail
+    background = labels[1].item()
+    counts = with_background(
+        dict(zip(labels.tolist(), np.bincount(y).tolist(), strict=True)), background
+    )
+    fixed = AdjustedClassifier(LogisticRegression(), rules.Shift(1.0), counts=counts)
+    for model in (fixed, AdjustedClassifierCV(LogisticRegression(), counts=counts, cv=3)):
+        tuned = clone(model).fit(X, labels[y]).tuned_
+        at = sorted(labels.tolist()).index(background)
+        assert tuned.background == at
+        assert tuned.adjustment.offset[at] == 0
+        assert np.ptp(tuned.adjustment.offset) > 0.5
+        assert tuned.counts[at] == max(tuned.counts)
+    with pytest.raises(ValueError, match="background: expected labels that are classes"):
+        AdjustedClassifier(LogisticRegression(), counts=with_background([1] * 5, 7)).fit(X, y)
 
 
 def test_a_mix_that_class_weights_made_even_is_no_doubt(tail):

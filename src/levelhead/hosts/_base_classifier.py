@@ -39,7 +39,7 @@ from sklearn.utils.validation import (
 )
 
 from ..core.class_labels import SEVERAL_LABELS
-from ..core.counts import Counts
+from ..core.counts import Counts, WithBackground
 from ..core.rules import Rule
 from ..core.tuned import Tuned
 from ..heads.sklearn import Classifier, innermost
@@ -77,7 +77,7 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             HasMethods(["fit", "decision_function"]),
             HasMethods(["fit", "predict_proba"]),
         ],
-        "counts": [None, "array-like", dict],
+        "counts": [None, "array-like", dict, WithBackground],
     }
 
     # Here and not in `__init__`, whose signature is what scikit-learn's `clone` and `get_params` read.

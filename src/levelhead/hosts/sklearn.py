@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.class_labels import as_positions
-from ..core.counts import Counts, resolve
+from ..core.counts import Counts, WithBackground, resolve
 from ..core.doubts import doubt_balanced_counts, doubt_negative_logits, issue_warnings
 from ..core.goal import Goal
 from ..core.metrics import Metric
@@ -83,7 +83,8 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         by: what `levelhead.tune` returned for such a classifier, or the path of a tuned.json; or a
             rule with a strength, such as ``lh.rules.Rescale(0.5)``. ``lh.rules.Shift(1.0)`` if None.
         counts: for a rule, training samples of each class: [K] in the order of `classes_`,
-            {label: n}, or the labels of training. If None, y is counted.
+            {label: n}, or the labels of training; with `lh.counts.with_background`, a label is left
+            alone. If None, y is counted.
 
     Attributes:
         estimator_: the fitted classifier.
@@ -200,7 +201,14 @@ class AdjustedClassifier(BaseAdjustedClassifier):
             names=tuple(names_of(self.classes_)),
             kind=kind,
             chosen_on="nothing, as its strength was given",
+            background=self._background(),
         )
+
+    def _background(self) -> int | None:
+        """Return the position of the class that is left alone, if the counts have one."""
+        if not isinstance(self.counts, WithBackground):
+            return None
+        return int(encode_labels([self.counts.background], self.classes_, "background")[0])
 
     def _doubt_class_weights(self) -> CountsWarning | None:
         """Doubt counts of y if the classifier weighed its classes: its loss saw others.
@@ -268,9 +276,10 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         n_jobs: number of folds trained at once.
         random_state: seed of the shuffled split, if cv is a share.
         counts: training samples of each class: [K] in the order of `classes_`, {label: n}, or the
-            labels of training. If None, those that each fold's model was trained on, as its loss saw
-            them: times sample weights, and class weights such as ``class_weight="balanced"``; of
-            one that is trained already, those of the held-out samples stand in.
+            labels of training; with `lh.counts.with_background`, a label is left alone. If None,
+            those that each fold's model was trained on, as its loss saw them: times sample weights,
+            and class weights such as ``class_weight="balanced"``; of one that is trained already,
+            those of the held-out samples stand in.
         target: as in `levelhead.tune`: [K] in the order of `classes_`, or {label: share}.
 
     Attributes:
