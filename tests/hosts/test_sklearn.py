@@ -10,7 +10,13 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
@@ -21,6 +27,7 @@ from sklearn.model_selection import (
     StratifiedKFold,
     TunedThresholdClassifierCV,
 )
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -259,6 +266,32 @@ def test_a_classifier_that_weighed_its_classes_is_not_leveled_twice_without_a_wo
     assert (leveled.predict(X) == base.fit(X, y).predict(X)).all()
     AdjustedClassifier(base, rules.Shift(0.0)).fit(X, y)
     AdjustedClassifier(LogisticRegression()).fit(X, y)
+
+
+WEIGHED = LogisticRegression(class_weight="balanced")
+
+
+@pytest.mark.parametrize(
+    "ensemble",
+    [
+        BaggingClassifier(WEIGHED, n_estimators=2, random_state=0),
+        VotingClassifier([("a", LogisticRegression()), ("b", WEIGHED)], voting="soft"),
+        OneVsRestClassifier(WEIGHED),
+        AdaBoostClassifier(WEIGHED, n_estimators=2),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_classifiers_in_an_ensemble_that_weighed_their_classes_are_noticed(tail, ensemble):
+    X, y, _, _ = tail
+    given = rf"{type(ensemble).__name__} was fitted with \w+__class_weight 'balanced'.*twice"
+    with pytest.warns(lh.warnings.CountsWarning, match=given):
+        AdjustedClassifier(ensemble).fit(X, y)
+    AdjustedClassifier(ensemble, counts=[200] * 5).fit(X, y)
+
+
+def test_class_weights_that_a_calibration_puts_right_are_no_doubt(tail):
+    X, y, _, _ = tail
+    AdjustedClassifier(CalibratedClassifierCV(WEIGHED, cv=2)).fit(X, y)
 
 
 def test_counts_go_by_label_in_class_order_or_as_labels(tail):

@@ -36,6 +36,8 @@ from ._labels import by_name, counts_by_name, encode_labels, names_of
 
 with naming_what_is_missing():
     from sklearn.base import clone
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.ensemble import StackingClassifier
     from sklearn.model_selection import StratifiedShuffleSplit, check_cv
     from sklearn.utils import Bunch, _safe_indexing
     from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
@@ -59,6 +61,7 @@ with naming_what_is_missing():
     from ._loss_counts import loss_counts
 
 _BY_DEFAULT = Shift(1.0)  # what a calibrated classifier needs for classes that weigh the same
+_CLASS_WEIGHTS = ("class_weight", "auto_class_weights")  # the second is CatBoost's
 _SOME = 1000  # rows that are looked at for doubts
 
 
@@ -218,9 +221,11 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         if self.counts is not None:
             return None
         model = innermost(self.estimator_)
-        for name in ("class_weight", "auto_class_weights"):  # the second is CatBoost's
-            value = getattr(model, name, None)
-            if value is not None:
+        if isinstance(model, CalibratedClassifierCV | StackingClassifier):
+            return None  # what is inside is put right by a model that weighs no class
+        for name, value in model.get_params(deep=True).items():
+            # In an ensemble, it is the parameter of a classifier inside: estimator__class_weight.
+            if name.rpartition("__")[2] in _CLASS_WEIGHTS and value is not None:
                 return CountsWarning(
                     f"{type(model).__name__} was fitted with {name} {value!r}, and then adjusted "
                     "for the counts of y all the same, which may level its classes twice; give "
@@ -278,8 +283,8 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         counts: training samples of each class: [K] in the order of `classes_`, {label: n}, or the
             labels of training; with `lh.counts.with_background`, a label is left alone. If None,
             those that each fold's model was trained on, as its loss saw them: times sample weights,
-            and class weights such as ``class_weight="balanced"``; of one that is trained already,
-            those of the held-out samples stand in.
+            and class weights such as ``class_weight="balanced"``, but not those of classifiers in an
+            ensemble; of one that is trained already, those of the held-out samples stand in.
         target: as in `levelhead.tune`: [K] in the order of `classes_`, or {label: share}.
 
     Attributes:
