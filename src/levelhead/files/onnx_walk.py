@@ -283,7 +283,7 @@ def _harmless(graph: Graph, node: NodeProto, value: str) -> Passes:
     if operator in ("Sigmoid", *COMPETING):
         decides = operator
     mixes = None
-    if operator in MIXING and not _copies(node):
+    if operator in MIXING and not _copies(graph, node):
         mixes = _mixes(node, operator)
     return Passes([source], decides, plain, mixes)
 
@@ -294,10 +294,19 @@ def _mixes(node: NodeProto, operator: str) -> Undecided:
     return Undecided(f"{what}, and does not pass on what is added to its scores")
 
 
-def _copies(node: NodeProto) -> bool:
-    """Return whether a Resize takes the nearest pixel, and no mean of several."""
+def _copies(graph: Graph, node: NodeProto) -> bool:
+    """Return whether a Resize takes the nearest pixel, or a mean is of one value each."""
     mode = attribute_of(node, "mode")
-    return node.op_type == "Resize" and (mode is None or mode.s == b"nearest")
+    if graph.operator(node) == "Resize":
+        return mode is None or mode.s == b"nearest"
+    sizes = graph.shapes.get(input_of(node), ())
+    axes = []
+    if graph.operator(node) == "ReduceMean":
+        axes = reduced_axes(graph, node) or []
+    elif graph.operator(node) == "GlobalAveragePool":
+        axes = range(2, len(sizes))
+    # A file may name axes that are not there.
+    return bool(axes) and all(sizes[axis:][:1] == (1,) for axis in axes)
 
 
 def _check_mean(graph: Graph, node: NodeProto, follows: str) -> None:
