@@ -19,6 +19,7 @@ from levelhead.report import PageTable, of_tuned, write
 from levelhead.report.calibration import calibration
 from levelhead.report.charts import strength_chart
 from levelhead.report.confusion import matrices, pairs
+from levelhead.report.norms import norm_history, norms_chart
 from levelhead.report.page import render_page, with_titles
 from levelhead.report.svg import nice_ticks
 from levelhead.report.words import numbers, points, share_text, status, warnings
@@ -193,6 +194,29 @@ def test_rare_classes_are_those_of_the_counts_or_else_of_the_labels():
         text = render_page([of_tuned(tuned, logits, labels)])
         assert words in text
         assert ("In training" in text) == (counts is not None)
+
+
+def test_a_class_that_is_left_alone_has_no_count_and_is_no_rare_one():
+    logits, labels = made.logits_of(np.array([900, 90, 10]), 30)
+    counts = lh.counts.with_background([900, 90, 10], 0)
+    tuned = lh.tune(logits, labels, counts, rule="rescale", names=["none", "ant", "bee"])
+    log = [{"epoch": epoch, "norms": [1.0, 2.0, 3.0]} for epoch in (1, 2)]
+    subject = of_tuned(tuned, logits, labels, head=lh.Head(np.eye(3)), log=log)
+    assert [(row.name, row.count) for row in subject.rows] == [
+        ("bee", 10.0),
+        ("ant", 90.0),
+        ("none", None),
+    ]
+    page = render_page([subject])
+    assert '<td data-value="">left alone</td>' in page
+    assert "Before them stands none, which is left alone." in page
+    assert [line.title for line in norm_history(subject).lines] == [
+        "none (left alone)",
+        "ant (90)",
+        "bee (10)",
+    ]
+    titles = re.findall("<title>(.*?):", str(norms_chart(subject)))
+    assert titles == ["ant", "bee"]
 
 
 def test_other_samples_are_judged_by_what_was_chosen():

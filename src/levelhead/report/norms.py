@@ -37,8 +37,11 @@ def norms_chart(subject: Subject) -> Markup | None:
     before = np.asarray(head.norms, np.float64)
     after = before * adjustment.scale
 
-    # Both axes are logarithmic, so a class without a weight has no place on them.
+    # Both axes are logarithmic, so a class without a weight has no place on them. Nor has one that is
+    # left alone, whose count is not its own.
     has_norm = before > 0
+    if subject.tuned.background is not None:
+        has_norm[subject.tuned.background] = False
     if not has_norm.any():
         return None
     # A little room at each end, so that no mark lies on the frame.
@@ -104,12 +107,18 @@ def norm_history(subject: Subject) -> NormHistory | None:
     epochs = [float(record.get("epoch", i + 1)) for i, record in enumerate(records)]
 
     # Of many classes, some at equal distances of rank, with the first and the last.
-    order = np.argsort(-subject.counts, kind="stable")
+    counts = subject.counts.copy()
+    if subject.tuned.background is not None:
+        counts[subject.tuned.background] = np.inf  # it comes first, as it is no rare one
+    order = np.argsort(-counts, kind="stable")
     ranks = np.linspace(0, len(order) - 1, min(MOST_LINES, len(order)))
     chosen = order[np.unique(ranks.round().astype(int))]
     lines = []
     for position, i in enumerate(chosen):
-        title = f"{short(subject.name(i), 24)} ({subject.counts[i]:,.0f})"
+        count = f"{counts[i]:,.0f}"
+        if i == subject.tuned.background:
+            count = "left alone"
+        title = f"{short(subject.name(i), 24)} ({count})"
         color = f"line-{position % 6} dash-{position // 6}"
         sign = "━┅"[position // 6]
         lines.append(NormLine(title, color, sign, norms[:, i]))

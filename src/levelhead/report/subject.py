@@ -56,7 +56,7 @@ class ClassRow:
 
     index: int  # its column in the logits
     name: str  # its index as text, if it has no name
-    count: float | None  # training samples; None if that is not known
+    count: float | None  # training samples; None if that is not known, or it is left alone
     samples: int | None  # among those shown; None if that is not known
     recall: Pair
     precision: Pair
@@ -138,7 +138,9 @@ class Subject:
     def counts(self) -> np.ndarray | None:
         """How many training samples each class has, [K]; None if that is not known.
 
-        Where `tune` was given none, those of its samples stood in; these are `sizes`, and no counts.
+        A class that is left alone, the background, has the largest count of the others: by it no rule
+        changes it, but it is not its own. Where `tune` was given none, those of its samples stood
+        in; these are `sizes`, and no counts.
         """
         if self.tuned.counted or not self.tuned.counts:
             return None
@@ -158,13 +160,18 @@ class Subject:
         """How frequent each class is, [K]: in training or, if that does not tell, here.
 
         By it the page sorts classes, so that rare ones stand together. Equal counts of a training set
-        say nothing of which class is rare, while the samples at hand may.
+        say nothing of which class is rare, while the samples at hand may. A class that is left alone is
+        none of these: it comes after the most frequent one.
         """
-        if self.rare_by_counts or self.sizes is None:
-            if self.counts is None:
-                return np.ones(self.classes)
-            return self.counts
-        return np.asarray(self.sizes, np.float64)
+        frequency = np.ones(self.classes)
+        if self.sizes is not None and not self.rare_by_counts:
+            frequency = np.asarray(self.sizes, np.float64)
+        elif self.counts is not None:
+            frequency = self.counts
+        if self.tuned.background is not None:
+            frequency = frequency.copy()
+            frequency[self.tuned.background] = np.inf
+        return frequency
 
     @cached_property
     def rare_first(self) -> np.ndarray:
@@ -182,7 +189,7 @@ class Subject:
         rows = []
         for i in self.rare_first.tolist():
             count = None
-            if self.counts is not None:
+            if self.counts is not None and i != self.tuned.background:
                 count = float(self.counts[i])
             samples = None
             if self.sizes is not None:

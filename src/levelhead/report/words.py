@@ -182,6 +182,10 @@ def recall_note(subject: Subject) -> str:
     """Return what the chart of recalls shows: which classes stand where, and what the lines are if there are any."""
     noun = "labels" if subject.tuned.multilabel else "classes"
     order = f"The {noun} from the most frequent on the left to the rarest, by {rarity(subject)}."
+    if subject.tuned.background is not None:
+        order += (
+            f" Before them stands {subject.name(subject.tuned.background)}, which is left alone."
+        )
     if subject.classes > MOST_NAMED:
         order += " Lines are means over neighbors."
     return order
