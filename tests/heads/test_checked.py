@@ -387,6 +387,20 @@ class Cosine(Net):
         return 10 * F.linear(F.normalize(self.body(x)), F.normalize(self.fc.weight))
 
 
+class Penalized(Features):
+    """Its forward takes the weight of the head for a penalty; another method runs the head."""
+
+    def forward(self, x):
+        return super().forward(x) + 0 * self.fc.weight.norm()
+
+
+def test_head_whose_weight_the_forward_takes_and_that_another_method_runs_takes_an_offset():
+    model = Penalized()
+    before = model.validation_step(X).detach()
+    assert lh.adjust_(model, SHIFT, COUNTS).checked is None
+    assert torch.allclose(model.validation_step(X), before + OFFSETS, atol=1e-5)
+
+
 class ByHand(Net):
     def forward(self, x):
         return F.linear(self.body(x).relu(), self.fc.weight, self.fc.bias)

@@ -59,13 +59,14 @@ def check_output(
     first = next(iter(layers))
     # Without an example: what the code of the model says, if torch can follow it.
     tail = tail_of(model, layers)
+    run_elsewhere = any(_is_named_elsewhere(model, path) for path in layers)
     if tail is not None and tail.parameters_read:
-        if adds and tail.without_bias:
+        if adds and tail.without_bias and not run_elsewhere:
             takes = f"the model's forward takes the weight of {first}, and no bias of it"
             raise LevelheadError(f"{takes}; adjust its scores instead, by tuned.apply")
     elif tail is not None:
         if not tail.is_run:
-            if any(_is_named_elsewhere(model, path) for path in layers):
+            if run_elsewhere:
                 return None
             reason = f"{', '.join(layers)} is not the head: the model's forward does not use it"
             raise LevelheadError(f"{reason}; {PASS_EXAMPLE}")
