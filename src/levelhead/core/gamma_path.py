@@ -471,11 +471,11 @@ def _smoothed(scores: Array, kind: Kind) -> tuple[Array, Kind]:
     """
     if kind != "probabilities":
         return scores, kind
-    logs = np.concatenate([chunk for _, chunk in read_chunks(scores, kind=kind)])
-    smoothed_logs, smoothing = smooth_votes(logs)
-    if smoothing == 0:
+    # Chunk by chunk first: only votes need be in memory all at once.
+    if not any(smooth_votes(chunk)[1] for _, chunk in read_chunks(scores, kind=kind)):
         return scores, kind
-    return smoothed_logs, "logits"
+    logs = np.concatenate([chunk for _, chunk in read_chunks(scores, kind=kind)])
+    return smooth_votes(logs)[0], "logits"
 
 
 def find_path_rule(rule: str | Rule) -> OneStrength:
