@@ -54,6 +54,7 @@ def complete_recipe(incomplete: str) -> list[str]:
 
 
 Runs = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds all runs.")]
+_DEMO_PAGE = Path("levelhead-demo.html")
 Unofficial = Annotated[
     bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")
 ]
@@ -406,10 +407,9 @@ def reproduce(
 
 @app.command(cls=PlainCommand, epilog=example("demo --report page.html"))
 def demo(
-    report: Annotated[Path, typer.Option(help="Where to write the page.")] = Path(
-        "levelhead-demo.html"
-    ),
+    report: Annotated[Path, typer.Option(help="Where to write the page.")] = _DEMO_PAGE,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and batches.")] = 0,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Level real networks, train small ones, and write a page.
@@ -420,7 +420,8 @@ def demo(
     from .demo import demo_text, run_demo
     from .lab.progress import epoch_progress
 
-    check_outputs(page=report, force=True)
+    # A page of an earlier demo is replaced, and no other file.
+    check_outputs(page=report, force=force or report == _DEMO_PAGE)
     with epoch_progress(show=not as_json) as progress:
         result = run_demo(report, seed=seed, progress=progress)
     show(result, demo_text(result), as_json)

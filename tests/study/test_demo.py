@@ -65,6 +65,21 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(
     assert "nowhere: no such folder to write page.html into" in err
 
 
+def test_only_a_page_of_an_earlier_demo_is_replaced(levelhead, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    pages = []
+    monkeypatch.setattr(demo, "run_demo", lambda page, **_: pages.append(str(page)) or {})
+    monkeypatch.setattr(demo, "demo_text", lambda _: "")
+    for name in ("levelhead-demo.html", "page.html"):
+        (tmp_path / name).write_text("mine")
+    assert levelhead("demo")[0] == 0
+    status, _, err = levelhead("demo", "--report", "page.html")
+    assert status == 2
+    assert "page.html exists; pass --force to replace it" in err
+    assert levelhead("demo", "--report", "page.html", "--force")[0] == 0
+    assert pages == ["levelhead-demo.html", "page.html"]
+
+
 def test_the_shipped_networks_are_those_of_their_records():
     for method, snapshot in shipped_snapshots().items():
         record = next(r for r in load_records(RECORDS) if r["name"] == snapshot.meta["record"])
