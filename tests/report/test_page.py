@@ -406,6 +406,10 @@ def test_models_of_one_name_are_told_apart(tmp_path):
         for run in ("a", "b")
     ]
     assert [subject.title for subject in with_titles(subjects)] == ["a/run", "b/run"]
+    files = [tmp_path / "a" / name for name in ("l.npy", "l.csv", "l.csv")]
+    in_one_folder = [of_tuned(tuned, title="l", facts={}, files={"logits": file}) for file in files]
+    titles = [subject.title for subject in with_titles(in_one_folder)]
+    assert titles == ["a/l.npy", "a/l.csv, 2", "a/l.csv, 3"]
     nameless = [of_tuned(tuned, title="run"), of_tuned(tuned, title="run")]
     assert [subject.title for subject in with_titles(nameless)] == ["run, 1", "run, 2"]
 

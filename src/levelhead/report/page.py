@@ -118,27 +118,34 @@ def check_suffix(path: Path) -> None:
 
 
 def with_titles(subjects: Sequence[Subject]) -> list[Subject]:
-    """Return the subjects with titles that differ: equal ones get the name of their folder.
+    """Return the subjects with titles that differ.
 
     Side by side, several runs are often called the same, as their files are: a/logits, b/logits.
     """
     titles = [subject.title for subject in subjects]
-    renamed = []
-    for i, subject in enumerate(subjects):
-        if titles.count(subject.title) > 1:
-            subject = replace(subject, title=_longer_title(subject, i + 1))
-        renamed.append(subject)
-    return renamed
+    longer = [_longer_titles(subject, i + 1) for i, subject in enumerate(subjects)]
+    for step in range(3):
+        repeated = [i for i, title in enumerate(titles) if titles.count(title) > 1]
+        for i in repeated:
+            titles[i] = longer[i][step]
+    return [replace(subject, title=title) for subject, title in zip(subjects, titles, strict=True)]
 
 
-def _longer_title(subject: Subject, number: int) -> str:
-    """Return the title after the folder of the subject's files; before a number, if there are none."""
+def _longer_titles(subject: Subject, number: int) -> tuple[str, str, str]:
+    """Return the title with its folder; that with the suffix, for s.csv beside s.parquet; that with a number.
+
+    Args:
+        subject: whose first file has a folder and a suffix; without files, titles get no longer by these.
+        number: of the subject on the page.
+    """
     file = next(iter(subject.files.values()), "")
+    title = subject.title
     if file:
         folder = Path(file).resolve().parent.name
         if folder:  # the root of a disk has no name
-            return f"{folder}/{subject.title}"
-    return f"{subject.title}, {number}"
+            title = f"{folder}/{title}"
+    whole = f"{title}{Path(file).suffix}"
+    return title, whole, f"{whole}, {number}"
 
 
 def render_page(
