@@ -632,6 +632,18 @@ def test_percentages_are_not_taken_for_logits(opened, tmp_path):
 
 
 @slow
+@pytest.mark.parametrize("title", ["{}", "logit_{}"])
+def test_decimal_commas_are_said(opened, tmp_path, title):
+    logits, labels, _ = long_tail(300, 3, dtype=np.float64)
+    frame = pd.DataFrame(logits, columns=[title.format(name) for name in ("cat", "dog", "emu")])
+    path = tmp_path / "x.csv"
+    frame.assign(id=range(len(frame)), label=labels).to_csv(path, sep=";", decimal=",", index=False)
+    page = opened()
+    page.set_input_files("#files", path)
+    page.get_by_text("save decimals with a point").wait_for(timeout=5000)
+
+
+@slow
 def test_quotes_in_names_of_a_table_are_read_as_the_csv_module_reads_them(opened, tmp_path):
     logits, labels, _ = long_tail(300, 3, dtype=np.float64)
     names = ['"a"', 'say "hi", b', "it's"]
