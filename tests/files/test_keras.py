@@ -201,6 +201,33 @@ def test_subclassed_model_is_read_by_names_and_shapes(tmp_path):
     assert np.allclose(keras.ops.convert_to_numpy(model(X)), before * FACTORS, atol=1e-5)
 
 
+class Normed(Subclassed):
+    def __init__(self):
+        super().__init__()
+        self.norm = L.LayerNormalization()
+
+    def call(self, x):
+        return self.norm(self.head(self.fc(x)))
+
+
+class NormedAfter(Subclassed):
+    def __init__(self):
+        super().__init__()
+        self.after = L.LayerNormalization()
+
+    def call(self, x):
+        return self.after(self.head(self.fc(x)))
+
+
+@pytest.mark.parametrize("kind", [Normed, NormedAfter])  # behind and before `layers`, by name
+def test_norm_behind_the_head_of_a_subclassed_model_is_seen(kind, tmp_path):
+    model = kind()
+    model(X)
+    model.save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match="of its 3 outputs seems to follow"):
+        adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", lh.rules.Shift(0.5), COUNTS)
+
+
 def test_lambda_is_never_run(tmp_path):
     ran = tmp_path / "ran"
     i = keras.Input((8,))

@@ -113,10 +113,14 @@ def check_no_norm_follows(tensors: Tensors, head: LayerSpans) -> None:
     if rows == columns:  # a norm of K numbers may as well be before it
         return
     block, _, name = head.key.rpartition(".")
+    blocks = {block}
+    # Keras puts layers whose attributes sort behind the word into a group `layers` of their model.
+    if block in ("", "layers") and head.weight.key.endswith("kernel"):
+        blocks = {"", "layers"}
     for key, span in tensors.spans.items():
         layer, _, _ = key.rpartition(".")
         inside, _, neighbor = layer.rpartition(".")
-        if span.shape != (rows,) or inside != block or layer == head.key or not neighbor:
+        if span.shape != (rows,) or inside not in blocks or layer == head.key or not neighbor:
             continue
         if not _is_of_norm(tensors, key):
             continue  # such as the class weights of a loss
