@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..heads.candidates import list_layers
 from ..support.errors import Advice, LevelheadError, in_file, reported_as
-from ..support.types import LabelTask, Pair
+from ..support.types import LabelTask, TwoScores
 from .find import NoHead
 from .format import Reader
 from .located import LocatedHead
@@ -142,7 +142,7 @@ class _Search:
                 found.scores.append(head.follows)
 
 
-def _pair(follows: tuple[str, ...]) -> Pair | None:
+def _pair(follows: tuple[str, ...]) -> TwoScores | None:
     """Return what an output makes of one logit z, if that is (-z, z), or the softmax of both."""
     if OPPOSITE not in follows:
         return None

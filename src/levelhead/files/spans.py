@@ -20,7 +20,7 @@ import numpy as np
 from ..io.safetensors_file import ITEM_BYTES
 from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at
-from ..support.types import LabelTask, Pair
+from ..support.types import LabelTask, TwoScores
 from .edits import Edit, FileRange
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
@@ -181,7 +181,7 @@ class LayerSpans:
     task: LabelTask | None = None
     names: tuple[str, ...] | None = None
     opposite: "LayerSpans | None" = None
-    pair: Pair | None = None
+    pair: TwoScores | None = None
     sigmoids: bool = False
 
     @property

@@ -20,7 +20,7 @@ from ..core.adjustment import Adjustment
 from ..core.head import Head
 from ..core.head_checks import doubts_of_head
 from ..core.rules import Rule
-from ..support.types import LabelTask, Pair
+from ..support.types import LabelTask, TwoScores
 from ..support.warnings import LevelheadWarning
 from .along import Along
 
@@ -115,7 +115,7 @@ class Facts(NamedTuple):
     half: str | None  # the dtype of its numbers, if that is half precision
     plain: bool = True  # whether nothing is known to scale or bend its outputs
     file: Path | None = None  # that it is in
-    pair: Pair | None = None  # of one logit z, whether (-z, z) or its softmax is what it gives
+    pair: TwoScores | None = None  # of one logit z, whether (-z, z) or its softmax is what it gives
     sigmoids: bool = False  # whether each of several scores is a sigmoid
 
 

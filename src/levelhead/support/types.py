@@ -15,6 +15,6 @@ Missing = Literal["error", "neutral"]
 # the confusions (black box shift estimation, Lipton).
 PriorMethod = Literal["em", "bbse"]
 # What a file makes of one logit z: (-z, z), or the softmax of both.
-Pair = Literal["scores", "probabilities"]
+TwoScores = Literal["scores", "probabilities"]
 # Whether a sample has one label, or may have several.
 LabelTask = Literal["multiclass", "multilabel"]
