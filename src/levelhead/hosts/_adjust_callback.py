@@ -41,7 +41,7 @@ from ..support.arrays import to_numpy
 from ..support.atomic import check_plain
 from ..support.errors import LevelheadError, named
 from ..support.warnings import LevelheadWarning, warn
-from ._given_choice import Choice, check_given, find_head, own_advice
+from ._given_choice import Choice, check_given, find_by_counts, own_advice
 from ._trackers import Outcome, outcome_of
 from ._training_labels import count_training_labels
 
@@ -156,7 +156,7 @@ class BaseAdjustCallback:
             size = len(counts)
         self._likely = TorchModel(model).likely_classes(size)
         if self._given_counts is not None:
-            find_head(TorchModel(model), self._given_counts, layer=self.layer)
+            find_by_counts(TorchModel(model), self._given_counts, layer=self.layer)
         # Two classes may share one logit, and then the head has a single row.
         classes = max(2, len(next(iter(self._layers(model).values())).weight))
         if counts is None:

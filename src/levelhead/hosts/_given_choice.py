@@ -3,7 +3,7 @@
 It is applied when training has ended, by `adjust_`. Whatever that would refuse then, hours later, `check_given`
 refuses before the first step, in words for the user of a callback: of what `adjust_` takes, a callback takes a part.
 
-`find_head` is for whoever looks for a head by counts that were given. `own_advice` keeps advice to what a callback
+`find_by_counts` is for whoever looks for a head by counts that were given. `own_advice` keeps advice to what a callback
 takes.
 """
 
@@ -41,7 +41,7 @@ def own_advice() -> Iterator[None]:
         raise LevelheadError(error.message, parameter=error.parameter) from None
 
 
-def find_head(
+def find_by_counts(
     place: InMemory[_Layer], counts: Counts | None, *, layer: str | None
 ) -> Mapping[str, _Layer]:
     """Return the layers of the head by path; blame counts of a wrong length if it is not found.
@@ -114,7 +114,7 @@ def check_given(
     # What is wrong with the rule or its counts first: either would be told of as a head that is not found.
     if isinstance(choice, Rule):
         _check_rule(choice, counts)
-        find_head(place, counts, layer=layer)
+        find_by_counts(place, counts, layer=layer)
     try:
         check_adjust(model, choice, counts, layer=layer)
     except LevelheadError as error:

@@ -40,7 +40,7 @@ with naming_what_is_missing():
     from ..heads.candidates import Example
     from ..heads.keras import KerasModel, normalize_columns
     from ..heads.keras_find import KerasLayer
-    from ._given_choice import Choice, check_given, find_head, own_advice
+    from ._given_choice import Choice, check_given, find_by_counts, own_advice
 
 Logs: TypeAlias = Mapping[str, float] | None  # numbers of an epoch or a step, which Keras passes
 KerasInputs: TypeAlias = Any  # what `model.predict` takes: an array, a list of them, a data set
@@ -204,7 +204,7 @@ class AdjustCallback(Callback):
         if labels is None:
             raise LevelheadError("expected (x, y), got no labels y", parameter="validation")
         opened = KerasModel(self.model)
-        find_head(opened, self.counts, layer=self.layer)
+        find_by_counts(opened, self.counts, layer=self.layer)
         classes = max(2, opened.facts.sizes[0])  # one output stands for two
         names = None
         if isinstance(self.counts, Mapping) and are_names(labels):
