@@ -67,6 +67,22 @@ def test_labels_that_begin_alike_share_a_token_after_which_nothing_is_known():
     np.testing.assert_allclose(shares([answer], ["unsure", "unhappy", "sure"]), [[0.2, 0.2, 0.6]])
 
 
+def test_a_label_that_begins_another_is_told_from_it():
+    """Ratings from 1 to 10: the token 1 is not half a 10, whether 10 is a token or two."""
+    names = ["1", "2", "10"]
+    of_one_token = chat(("1", {"1": 0.6, "10": 0.3, "2": 0.1}))
+    np.testing.assert_allclose(shares([of_one_token], names), [[0.6, 0.1, 0.3]])
+    for end in ("\n", "", ".", "<|im_end|>"):
+        ended = chat(("1", {"1": 0.9, "2": 0.1}), (end, {end: 0.8, "0": 0.2}))
+        np.testing.assert_allclose(shares([ended], names), [[0.72, 0.1, 0.18]])
+    of_two_tokens = chat(("1", {"1": 0.9, "2": 0.1}), ("0", {"\n": 0.2, "0": 0.8}))
+    np.testing.assert_allclose(shares([of_two_tokens], names), [[0.18, 0.1, 0.72]])
+    words = chat(
+        ("no", {"no": 0.9, "yes": 0.1}), (" way", {" way": 0.7, "\n": 0.3}), ("!", {"!": 1.0})
+    )
+    np.testing.assert_allclose(shares([words], ["no", "no way", "yes"]), [[0.27, 0.63, 0.1]])
+
+
 def test_a_label_of_several_words_is_known_by_its_first_token():
     answer = chat(("New", {"New": 0.7, "Los": 0.3}), (" York", {" York": 0.9, " Delhi": 0.1}))
     np.testing.assert_allclose(shares([answer], ["Los Angeles", "New York"]), [[0.3, 0.7]])

@@ -71,8 +71,9 @@ def read_logprobs(
 
     A label gets the probability of every token that begins it, in any case and with or without a space
     before it. Where a token begins several labels, the tokens after it decide, as far as they were
-    written; else the labels share its probability. A label that is not listed gets the least
-    probability that is, or all that is left if that is less: it cannot have more.
+    written; else it is the label that it is whole (1, and not 10), or they share its probability. A
+    label that is not listed gets the least probability that is, or all that is left if that is less:
+    it cannot have more.
 
     Args:
         answers: a file with the JSON of an answer on each line, such as a batch's, or such answers as
@@ -310,7 +311,10 @@ def _score(
                 if len(begun) > 1:
                     undecided = begun
                     continue
-            # A token that begins several labels, and after which nothing is known, is shared.
+            # A token that begins several labels, and after which nothing is known, is shared, unless it is one of
+            # them: "1" may begin 10, but 10 is most often a token of its own.
+            said = _plain(written + token, exact)
+            begun = [k for k in begun if labels[k] == said] or begun
             for k in begun:
                 share = so_far + logprob - math.log(len(begun))
                 scores[k] = float(np.logaddexp(scores[k], share))
@@ -329,18 +333,25 @@ def _score(
 
 
 def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int], exact: bool) -> list[int]:
-    """Return the labels that a text begins, or that begin it as whole words.
+    """Return the labels that a text begins or is, or else the one that begins it as whole words.
 
-    "un" begins unhappy; "no" begins "no." and "no way", but not "nothing".
+    "un" begins unhappy; "no" begins "no." and "no one", but not "nothing". Of the labels no and no way, "no"
+    begins both, but only the first begins "no.", and only the second "no way to tell".
     """
-    said = _plain(said, exact)
-    begun = []
+    if not exact:
+        said = said.casefold()
+    whole = said.strip()
+    # A line that has ended goes on with no label: "no\n" is "no", and does not begin "no way".
+    begun = [k for k in among if labels[k] == whole or labels[k].startswith(said.lstrip())]
+    if begun:
+        return begun
+    passed = []
     for k in among:
-        label = labels[k]
-        follows = said[len(label) : len(label) + 1]
-        if label.startswith(said) or (said.startswith(label) and not follows.isalnum()):
-            begun.append(k)
-    return begun
+        follows = whole[len(labels[k]) : len(labels[k]) + 1]
+        if whole.startswith(labels[k]) and not follows.isalnum():
+            passed.append(k)
+    longest = max((len(labels[k]) for k in passed), default=0)
+    return [k for k in passed if len(labels[k]) == longest]
 
 
 def _most_left(step: Step) -> float:
