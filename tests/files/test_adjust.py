@@ -20,7 +20,7 @@ from torch import nn
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import ModelFile
-from levelhead.files.model import adjust_file
+from levelhead.files.model import adjust_file, adjusted_text
 from levelhead.files.undo import undo_file
 from levelhead.heads import sklearn as sklearn_head
 from levelhead.heads.notes import check_note
@@ -477,6 +477,19 @@ def test_offsets_change_only_the_bias(tmp_path, suffix):
     adjust_file(path, out, tuned_for("offsets"))
     assert read_head(out).weight.tobytes() == made().weight.tobytes()
     np.testing.assert_allclose(read_head(out).bias, made().bias + OFFSET, rtol=1e-6)
+
+
+def test_the_table_shows_counts_of_training_alone(tmp_path):
+    path, out = tmp_path / "m.safetensors", tmp_path / "o.safetensors"
+    save_file(tensors(made()), path)
+    done = adjust_file(path, out, tuned_for("offsets", counted=True))
+    assert done.counts is None
+    assert "class  norm before" in adjusted_text(done)
+    # A class that is left alone has the largest count of the others, for the rule, and not its own.
+    alone = lh.counts.with_background(COUNTS, 4)
+    done = adjust_file(path, out, lh.rules.Shift(0.5), alone, force=True)
+    assert done.background == 4
+    assert "left alone" in adjusted_text(done)
 
 
 def test_a_background_that_would_change_is_refused(tmp_path):

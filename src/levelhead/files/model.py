@@ -64,6 +64,7 @@ class AdjustedFile:
     after: np.ndarray  #: [K], and as they are
     sha256: Mapping[str, str]  #: of each changed file as it was, by its new name
     names: tuple[str, ...] | None = None  #: of the classes, where known
+    background: int | None = None  #: the class that was left alone, which no count is shown of
     #: how many predictions rounding could flip; None if not asked, or not in half precision
     flips: int | None = None
     notes: tuple[str, ...] = ()  #: what to know about the result
@@ -212,6 +213,7 @@ class InFile(Place[AdjustedFile]):
             after=after,
             sha256={name: original.sha256 for name, original in originals.items()},
             names=located.names,
+            background=change.background,
             flips=change.flips,
             notes=tuple(self._notes(change, before)),
             along=change.along,
@@ -392,7 +394,11 @@ def _class_table(done: AdjustedFile) -> list[str]:
     one_logit = len(done.scale) == 1  # of two classes, with a count each
     order = np.arange(len(done.scale))
     if done.counts is not None and not one_logit:
-        order = np.argsort(-done.counts, kind="stable")
+        # No count of a class that is left alone is gone by; it comes last.
+        counts = done.counts.astype(float)
+        if done.background is not None:
+            counts[done.background] = -1
+        order = np.argsort(-counts, kind="stable")
     # A column without a title is empty, and is left out.
     titles = ["class", "count", "norm before", "after", "scale", "offset"]
     if done.counts is None:
@@ -409,6 +415,8 @@ def _class_table(done: AdjustedFile) -> list[str]:
         count = ""
         if done.counts is not None and one_logit:
             count = "/".join(f"{n:.15g}" for n in done.counts)
+        elif i == done.background:
+            count = "left alone"
         elif done.counts is not None:
             count = f"{done.counts[i]:.15g}"
         scale = f"{done.scale[i]:.4g}" if multiplies else ""

@@ -189,6 +189,7 @@ def apply(
         stuck=only_scales and not can_flip(before[0]),
         by_hand=chosen.tuned is None and not again,
         checked=checked,
+        background=chosen.background(background, facts.sizes[0], facts.names),
         halved=halved,
         along=new.along,
     )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.adjustment import Adjustment
-from ..core.counts import Counts, likely_classes, resolve
+from ..core.counts import Counts, find_background, likely_classes, resolve
 from ..core.head import Head
 from ..core.rules import Rule
 from ..core.tuned import Tuned, rule_of, tuned_of
@@ -90,7 +90,8 @@ class Chosen(NamedTuple):
             if counts is not None:
                 reason = "what was tuned has counts of its own; leave these out"
                 raise LevelheadError(reason, parameter="counts")
-            if self.tuned.counts:
+            # Those of held-out labels are no training samples.
+            if self.tuned.counts and not self.tuned.counted:
                 return np.array(self.tuned.counts)
             return None
         if counts is None:
@@ -98,6 +99,21 @@ class Chosen(NamedTuple):
         if rows == 1:  # two classes share the logit
             return resolve(counts, 2, missing=missing)
         return resolve(counts, rows, names=names, missing=missing, background=background)
+
+    def background(
+        self, background: int | str | None, rows: int, names: Sequence[str] | None
+    ) -> int | None:
+        """Return the class that is left alone: the one that is given, or that of what was tuned.
+
+        Args:
+            background: by index or name; None if none is given.
+            rows, names: as in `counts`.
+        """
+        if background is not None:
+            return find_background(background, rows, names)
+        if self.tuned is not None:
+            return self.tuned.background
+        return None
 
     def adjustment(self, heads: Sequence[Head], counts: np.ndarray | None) -> Adjustment:
         """Return what it does to each row of the heads, which feed one output.

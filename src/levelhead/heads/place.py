@@ -43,6 +43,7 @@ class Change:
         stuck: whether it only scales two opposite rows, which never changes a prediction.
         by_hand: whether the strength was given, not chosen on held-out samples.
         checked: how it is known that the change arrives in the logits; None if it is not.
+        background: the class that is left alone, if one is.
         halved: whether z, of which the model gives (-z, z), takes half of what is added.
         along: how offsets are put into the weights of a head without a bias; None if they are not.
     """
@@ -58,6 +59,7 @@ class Change:
     stuck: bool
     by_hand: bool
     checked: Checked | None
+    background: int | None = None
     halved: bool = False
     along: Along | None = None
 
