@@ -257,7 +257,7 @@ def test_a_mean_of_squeezed_steps_is_of_one_logit_only(rows, steps, bent, tmp_pa
     if rows == 1 and (steps == 1 or not bent):
         assert inspect_file(path).layers[0].shape == (1, D, 1)
         return
-    with pytest.raises(ValueError, match="mean may be over the classes|follows the probabilities"):
+    with pytest.raises(ValueError, match=r"mean may be over the classes|follows the probabilities"):
         inspect_file(path)
 
 
