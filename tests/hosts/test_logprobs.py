@@ -146,6 +146,18 @@ def test_case_tells_labels_apart_only_if_asked():
             "error: no such model",
         ),
         ("[1, 2]", "line 1: expected an answer as a JSON object"),
+        (
+            '{"choices": [{"logprobs": {"content": [{"token": "no", "logprob": NaN, "top_logprobs": []}]}}]}',
+            "line 1: expected log-probabilities of tokens, found none",
+        ),
+        (
+            '{"choices": [{"logprobs": {"content": [{"token": null, "logprob": -1, "top_logprobs": []}]}}]}',
+            "line 1: expected log-probabilities of tokens, found none",
+        ),
+        (
+            '{"choices": [{"text": "no", "index": 0}, {"text": "yes", "index": 1}]}',
+            "line 1: expected the answer to one prompt, with n=1, got 2 choices",
+        ),
         ("yes", "line 1: expected the JSON of an answer"),
     ],
 )
@@ -156,10 +168,32 @@ def test_what_cannot_be_read_is_said_with_its_line(tmp_path, line, message):
         read_logprobs(path, ["no", "yes"])
 
 
-@pytest.mark.parametrize("names", ["yes", ["yes"], ["yes", " "], [0, 1]])
+@pytest.mark.parametrize("names", ["yes", ["yes"], ["yes", " "], [0, 1], None, {"yes": 1, "no": 0}])
 def test_names_that_are_no_labels_are_refused(names):
     with pytest.raises(lh.LevelheadError, match="names: expected"):
         read_logprobs([chat(("yes", {"yes": 0.9}))], names)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [(chat(("yes", {"yes": 0.9})), "expected a list of answers, got a single one"), (None, "None")],
+)
+def test_what_is_no_list_of_answers_is_refused(answers, message):
+    with pytest.raises(lh.LevelheadError, match=f"answers: .*{message}"):
+        read_logprobs(answers, ["no", "yes"])
+
+
+@pytest.mark.parametrize("unlisted", [-9999.0, -math.inf])
+def test_a_token_of_which_a_server_knows_nothing_sets_no_bound(unlisted):
+    """OpenAI writes -9999 for a drawn token that is not among the likeliest; others write -inf."""
+    answer = chat(("maybe", {"maybe": 1.0, "yes": 0.5, "no": 0.02}))
+    step = answer["choices"][0]["logprobs"]["content"][0]
+    step["logprob"] = unlisted
+    step["top_logprobs"][0]["logprob"] = unlisted
+    names = ["no", "yes", "maybe", "never"]
+    with pytest.warns(lh.warnings.MissingClassWarning, match="'never'"):
+        row = shares([answer], names)
+    np.testing.assert_allclose(row, np.array([[0.02, 0.5, 0.02, 0.02]]) / 0.56)
 
 
 def test_no_answers_are_refused():

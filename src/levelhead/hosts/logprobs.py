@@ -33,6 +33,7 @@ from ..support.warnings import MissingClassWarning, warn
 
 # JSON as a server wrote it: what is in it is found out by trying.
 ServerJson: TypeAlias = Any
+_UNLISTED = -9999.0  # of OpenAI and vLLM: less is known of this token than of those that are listed
 _ASK = "ask for logprobs=True and top_logprobs=20 (n_probs=20 of llama.cpp's /completion)"
 
 
@@ -120,7 +121,8 @@ def read_logprobs(
 
 def _check_names(names: Sequence[str], exact: bool) -> list[str]:
     """Return the labels as they are looked for: without spaces around them and, unless `exact`, without case."""
-    if isinstance(names, str) or len(names) < 2 or not all(isinstance(name, str) for name in names):
+    is_list = np.ndim(names) == 1  # a text is none, nor is what has no order
+    if not is_list or len(names) < 2 or not all(isinstance(name, str) for name in names):
         raise LevelheadError("expected two or more labels, each a text", parameter="names")
     labels = [_plain(name, exact) for name in names]
     if "" in labels:
@@ -156,6 +158,11 @@ def _records(answers: str | Path | Iterable[ServerJson]) -> Iterable[tuple[str, 
                 place = f"{answers}, line {i + 1}"
                 yield place, _parsed(line, place)
         return
+    if isinstance(answers, Mapping) or hasattr(answers, "model_dump"):
+        raise LevelheadError("expected a list of answers, got a single one", parameter="answers")
+    if not isinstance(answers, Iterable):
+        expected = "expected a file, or a list of answers"
+        raise LevelheadError(f"{expected}, got {type(answers).__name__}", parameter="answers")
     for i, answer in enumerate(answers):
         place = f"answer {i}"
         if hasattr(answer, "model_dump"):  # an object of OpenAI's client
@@ -189,6 +196,7 @@ def _steps(answer: ServerJson, place: str) -> list[Step]:
         answer = answer["response"].get("body", answer["response"])  # a line of a batch
     if not isinstance(answer, Mapping):
         raise LevelheadError(f"{place}: expected an answer as a JSON object, got {answer!r:.60}")
+    _check_one_prompt(answer, place)
     for form in FORMS:
         # An answer of another form lacks some key or has something else there.
         try:
@@ -204,6 +212,16 @@ def _steps(answer: ServerJson, place: str) -> list[Step]:
     raise LevelheadError(f"{place}: expected log-probabilities of tokens, found none; {_ASK}")
 
 
+def _check_one_prompt(answer: Mapping[str, ServerJson], place: str) -> None:
+    """Raise LevelheadError for a completion of several prompts: they and the choices of one look the same."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or len(choices) < 2:
+        return
+    if isinstance(choices[0], Mapping) and "text" in choices[0]:
+        expected = "expected the answer to one prompt, with n=1"
+        raise LevelheadError(f"{place}: {expected}, got {len(choices)} choices")
+
+
 def _chat(answer: Mapping[str, ServerJson]) -> list[Step]:
     """Of /v1/chat/completions: a list of tokens, each with its `top_logprobs`."""
     return [_step(token) for token in answer["choices"][0]["logprobs"]["content"]]
@@ -217,7 +235,7 @@ def _completion(answer: Mapping[str, ServerJson]) -> list[Step]:
         logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
     ):
         if logprob is not None:  # the first token of an echoed prompt has none
-            steps.append(Step(token, {token: float(logprob), **(top or {})}))
+            steps.append(_chosen(token, [(token, float(logprob)), *(top or {}).items()]))
     return steps
 
 
@@ -246,19 +264,37 @@ FORMS: tuple[Callable[[Mapping[str, ServerJson]], list[Step]], ...] = (
 
 
 def _step(written: Mapping[str, ServerJson]) -> Step:
-    """Return a token and those it was chosen from, of which it is one.
-
-    A server lists the likeliest ones, and the one that was drawn may be none of them: then it is added.
-    """
+    """Return a token and those it was chosen from, of one that lists them as tokens."""
     listed_tokens = written.get("top_logprobs")
     if listed_tokens is None:
         listed_tokens = written["top_probs"]
-    choices: dict[str, float] = {written["token"]: _logprob(written)}
-    for other in listed_tokens:
-        # Tokens of different numbers may be written alike: the likeliest is meant.
-        best = choices.get(other["token"], -math.inf)
-        choices[other["token"]] = max(best, _logprob(other))
-    return Step(written["token"], choices)
+    tokens = [written, *listed_tokens]
+    return _chosen(written["token"], [(other["token"], _logprob(other)) for other in tokens])
+
+
+def _chosen(token: str, tokens: Iterable[tuple[str, float]]) -> Step:
+    """Return a token and those it was chosen from, of which it is one.
+
+    A server lists the likeliest ones, and the one that was drawn may be none of them: then it has the most that it
+    can have, unless the server says what it has.
+
+    Args:
+        token: that was written.
+        tokens: each with its log-probability.
+
+    Raises:
+        ValueError: a token that is no text, or NaN.
+    """
+    choices: dict[str, float] = {}
+    for other, logprob in tokens:
+        if not isinstance(other, str) or math.isnan(logprob):
+            raise ValueError(f"no log-probability of a token: {other!r}, {logprob}")
+        if logprob > _UNLISTED:
+            # Tokens of different numbers may be written alike: the likeliest is meant.
+            choices[other] = max(choices.get(other, -math.inf), logprob)
+    if token not in choices:
+        choices[token] = _most_left(choices)
+    return Step(token, choices)
 
 
 def _logprob(token: Mapping[str, ServerJson]) -> float:
@@ -298,7 +334,7 @@ def _score(
     so_far = 0.0  # the log-probability of what is written so far
     for i, step in enumerate(steps):
         for k in possible:
-            most[k] = so_far + _most_left(step)
+            most[k] = so_far + _most_left(step.choices)
         undecided: Sequence[int] = ()
         for token, logprob in step.choices.items():
             begun = _labels_begun(written + token, labels, possible, exact)
@@ -354,14 +390,14 @@ def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int], exact:
     return [k for k in passed if len(labels[k]) == longest]
 
 
-def _most_left(step: Step) -> float:
+def _most_left(choices: Mapping[str, float]) -> float:
     """Return the most that the logarithm of the probability of a token can be that is not listed.
 
     Less than the least of those listed, as the likeliest are; and no more than what they leave of 1. What is left is
     not trusted below 1e-9, where the servers' rounding is larger.
     """
-    left = 1.0 - sum(math.exp(logprob) for logprob in step.choices.values())
-    least = min(step.choices.values())
+    left = 1.0 - sum(math.exp(logprob) for logprob in choices.values())
+    least = min(choices.values(), default=0.0)
     if left > 1e-9:
         return min(least, math.log(left))
     return least
