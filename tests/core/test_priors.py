@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from levelhead.core.label_shift import maximize_shares, project_on_simplex
 from levelhead.core.priors import estimate_prior
 from levelhead.core.probabilities import smooth_votes
+from levelhead.core.tune import tune
 from levelhead.support.errors import LevelheadError
 from levelhead.support.logits import log_softmax
 from levelhead.support.warnings import PriorWarning
@@ -196,6 +197,33 @@ def test_held_out_columns_in_another_order_are_refused():
     turned = frame[["cat", "ant", "bee"]]
     with pytest.raises(LevelheadError, match=r"held_out: columns are titled .* in another order"):
         estimate_prior(frame, COUNTS, held_out=(turned, labels), **options)
+
+
+def test_titles_of_columns_are_names_as_they_are_for_tune():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=60)
+    words = ["cat", "ant", "bee"]
+    frame = pd.DataFrame(scored(rng, labels), columns=words)
+    wanted = estimate_prior(frame.to_numpy(), COUNTS, held_out=(frame.to_numpy(), labels))
+    named = dict(zip(words, COUNTS, strict=True))
+    estimate = estimate_prior(frame, named, held_out=(frame, np.array(words)[labels]))
+    np.testing.assert_allclose(estimate.shares, wanted.shares)
+    assert estimate.names == tuple(words)
+    turned = frame[["ant", "bee", "cat"]]
+    for logits, others in ((frame, turned), (turned, frame)):
+        with pytest.raises(LevelheadError, match=r"held_out: columns are titled .* another order"):
+            estimate_prior(logits, COUNTS, held_out=(others, labels))
+
+
+def test_labels_that_tune_looked_up_are_not_looked_up_again():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=60)
+    scores = scored(rng, labels)
+    numbers = pd.DataFrame(scores, columns=[0, 2, 7])
+    wanted = tune(scores, labels, unlabelled=scores, target="estimate").prior
+    looked_up = np.array([0, 2, 7])[labels]
+    prior = tune(numbers, looked_up, unlabelled=numbers, target="estimate").prior
+    np.testing.assert_allclose(prior.shares, wanted.shares)
 
 
 @pytest.mark.parametrize("mask", [-1e9, -np.inf])

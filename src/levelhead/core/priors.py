@@ -24,8 +24,8 @@ from ..support.logits import check_columns, check_logits, raise_masked, read_as
 from ..support.types import Kind, PriorMethod
 from ..support.warnings import LevelheadWarning, warn
 from .arguments import check_level
-from .class_labels import check_labels, check_one_per_row
-from .class_names import check_titles, listed, title
+from .class_labels import as_positions, check_labels, check_one_per_row, resolve_labels
+from .class_names import check_titles, listed, names_of_columns, title
 from .counts import Counts, resolve
 from .label_shift import Bbse, Em, Estimator, Labelled
 from .probabilities import smooth_votes
@@ -119,7 +119,8 @@ def estimate_prior(
             class weights.
         method: `em`, which uses probabilities, or `bbse`, which uses the confusion matrix of held-out
             predictions.
-        held_out: (logits [N, K], labels [N]) of samples the model was not trained on. Without them,
+        held_out: (logits [N, K], labels [N]) of samples the model was not trained on; labels are
+            positions or names. Without them,
             `em` takes the softmax of the logits as calibrated for the training counts, and `bbse`
             cannot be used.
         bootstrap: replicates of the estimate, for its interval; 0 for none. Unlabelled samples are
@@ -127,7 +128,8 @@ def estimate_prior(
             calibration by a step.
         level: of the interval of each share.
         rng: a generator, or a seed.
-        names: of the classes, for counts given by name and for messages.
+        names: of the classes, for counts given by name and for messages. Without them, the titles of
+            a data frame's columns say them.
         kind: what both logits are.
 
     Returns:
@@ -148,14 +150,13 @@ def estimate_prior(
     kind = read_as(kind)
     check_replicates(bootstrap)
     check_level(level)
-    if names is not None:
-        check_titles(logits, names)
+    names = _names(logits, held_out, counts, names)
     # What was given, checked. Votes of both kinds are smoothed alike, if there are zeros among them.
     unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))
     n = resolve(counts, unlabelled.shape[1], names=names)
     labelled = None
     if held_out is not None:
-        labelled = _check_held_out(held_out, len(n), names, kind)
+        labelled = _check_held_out(held_out, len(n), counts, names, kind)
     if kind == "probabilities" and labelled is None:
         unlabelled, _ = smooth_votes(unlabelled)
     elif kind == "probabilities" and labelled is not None:
@@ -269,7 +270,7 @@ def estimate_target(
     Args:
         unlabelled: [M, K], logits of samples from deployment; refused if None.
         counts: [K], of the training.
-        held_out: logits [N, K] and labels [N] that calibrate, if there are any.
+        held_out: logits [N, K] and labels [N], positions, that calibrate, if there are any.
         level, names, kind: as in `estimate_prior`.
     """
     if unlabelled is None:
@@ -278,6 +279,8 @@ def estimate_target(
         raise LevelheadError(reason, parameter="target", advice=advice)
     # The same classes as those tuned on; all else, `estimate_prior` checks.
     check_columns(as_array(unlabelled), len(counts), "unlabelled")
+    if held_out is not None:
+        held_out = (held_out[0], as_positions(held_out[1]))
     try:
         return estimate_prior(
             unlabelled, counts, held_out=held_out, level=level, names=names, kind=kind
@@ -288,25 +291,53 @@ def estimate_target(
         raise LevelheadError(error.message, parameter=parameter, advice=error.advice) from None
 
 
+def _names(
+    logits: Array,
+    held_out: tuple[Array, Array] | None,
+    counts: Counts,
+    names: Sequence[str] | None,
+) -> Sequence[str] | None:
+    """Return the names of the classes: those given, or those that titles of columns say, or None.
+
+    Args:
+        logits, held_out, counts, names: as users give them to `estimate_prior`.
+
+    Raises:
+        LevelheadError: two of them have the classes in different orders.
+    """
+    names = names_of_columns(logits, counts, names)
+    if held_out is None:
+        return names
+    if not isinstance(held_out, Sequence) or len(held_out) != 2:
+        raise LevelheadError("expected (logits [N, K], labels [N])", parameter="held_out")
+    with named("held_out"):
+        names = names_of_columns(held_out[0], counts, names)
+    if names is not None:
+        check_titles(logits, names)
+    return names
+
+
 def _check_held_out(
-    held_out: tuple[Array, Array], size: int, names: Sequence[str] | None, kind: Kind
+    held_out: tuple[Array, Array],
+    size: int,
+    counts: Counts,
+    names: Sequence[str] | None,
+    kind: Kind,
 ) -> Labelled:
     """Return held-out logits [N, K] and labels [N], checked against each other.
 
     Args:
         held_out: (logits, labels), as users give them.
         size: K, of the counts.
-        names: of the classes, which columns with titles are to be in the order of.
+        counts: as users give them: their keys may be names of the classes.
+        names: of the classes, where they are known.
         kind: what the logits are.
     """
-    if not isinstance(held_out, Sequence) or len(held_out) != 2:
-        raise LevelheadError("expected (logits [N, K], labels [N])", parameter="held_out")
     with named("held_out"):
-        if names is not None:
-            check_titles(held_out[0], names)
         scores = raise_masked(check_logits(held_out[0], kind=kind).astype(np.float64))
         if scores.shape[1] != size:
             raise LevelheadError(f"expected logits [N, {size}], got shape {list(scores.shape)}")
-        labels = check_labels(held_out[1], size)
+        positions, _ = resolve_labels(scores, held_out[1], counts, names)
+        labels = check_labels(positions, size)
         check_one_per_row(labels, len(scores))
     return Labelled(scores, labels)
