@@ -4,6 +4,7 @@ import pickle
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -130,6 +131,23 @@ def test_chunks_of_any_kind_may_come_mixed():
         (logits[95:], torch.tensor(labels[95:])),
     ]
     assert_same(lh.tune_chunks(pieces, COUNTS), lh.tune(logits, labels, COUNTS))
+
+
+def test_titles_of_columns_are_names_as_they_are_for_all_samples():
+    logits, labels = calibrated(0, 600)
+    names = ["dog", "ant", "cat", "bee"]
+    frame = pd.DataFrame(logits, columns=names)
+    words = np.array(names)[labels]
+    wanted = lh.tune(logits, words, COUNTS, names=names)
+    untitled = [(logits[:300], labels[:300]), (frame[300:], words[300:])]
+    for chunks in (cut(frame, words), untitled):
+        tuned = lh.tune_chunks(chunks, COUNTS)
+        assert tuned.names == tuple(names)
+        np.testing.assert_allclose(tuned.adjustment.offset, wanted.adjustment.offset)
+    turned = frame[sorted(names)]
+    orders = "in the same order, got dog, ant, cat, bee in one and ant, bee, cat, dog in another"
+    with pytest.raises(lh.LevelheadError, match=orders):
+        lh.tune_chunks([(frame, labels), (turned, labels)], COUNTS)
 
 
 def test_chunks_of_tokens_are_flattened():

@@ -34,7 +34,7 @@ from .class_labels import (
     flatten_positions,
     resolve_labels,
 )
-from .class_names import check_titles
+from .class_names import listed, names_of_columns
 from .counts import Counts
 from .doubts import doubts_about, issue_warnings
 from .goal import Goal
@@ -78,6 +78,7 @@ class Reservoir:
         lots: [m], the number that each has drawn; those with the smallest stay.
         sizes: [K], how many samples of each class were read.
         most: how many rows are kept, about.
+        names: of the classes, where they were given or columns are titled with them.
 
     >>> labels = np.repeat([0, 1], [90, 10])
     >>> drawn = Reservoir.of(np.random.default_rng(0).normal(size=(100, 2)), labels, numbers=40)
@@ -90,21 +91,31 @@ class Reservoir:
     lots: np.ndarray
     sizes: np.ndarray
     most: int
+    names: tuple[str, ...] | None = None
 
     @staticmethod
-    def of(logits: np.ndarray, labels: np.ndarray, numbers: int = PART_NUMBERS) -> Reservoir:
+    def of(
+        logits: np.ndarray,
+        labels: np.ndarray,
+        numbers: int = PART_NUMBERS,
+        names: Sequence[str] | None = None,
+    ) -> Reservoir:
         """Return rows of a chunk.
 
         Args:
             logits: [n, K], checked.
             labels: [n], positions.
             numbers: rows times K that are kept, about.
+            names: of the classes, where they are known.
         """
         classes = logits.shape[1]
         lots = draw_lots(logits, labels)
         sizes = np.bincount(labels, minlength=classes)
         most = max(numbers // classes, 1)
-        kept = Reservoir(logits, labels, lots, sizes, most).smaller()
+        known_names = None
+        if names is not None:
+            known_names = tuple(names)
+        kept = Reservoir(logits, labels, lots, sizes, most, known_names).smaller()
         # The next chunk may be read into the same arrays.
         return replace(kept, scores=kept.scores.copy(), labels=kept.labels.copy())
 
@@ -116,19 +127,27 @@ class Reservoir:
         """Return the rows of all parts that are to be kept.
 
         Raises:
-            LevelheadError: parts of different classes.
+            LevelheadError: parts of different classes, or with their columns in different orders.
         """
         classes = sorted({len(part.sizes) for part in parts})
         if len(classes) > 1:
             came = " and ".join(map(str, classes))
             reason = f"expected the same classes in every chunk, got {came} classes"
             raise LevelheadError(reason, parameter="chunks")
+        # Where names are not known, nothing contradicts those that are.
+        names = [part.names for part in parts if part.names is not None]
+        for other in names:
+            if other != names[0]:
+                orders = f"{listed(names[0])} in one and {listed(other)} in another"
+                expected = "expected the same columns in every chunk, in the same order"
+                raise LevelheadError(f"{expected}, got {orders}", parameter="chunks")
         return Reservoir(
             scores=np.concatenate([part.scores for part in parts]),
             labels=np.concatenate([part.labels for part in parts]),
             lots=np.concatenate([part.lots for part in parts]),
             sizes=np.sum([part.sizes for part in parts], axis=0),
             most=parts[0].most,
+            names=next(iter(names), None),
         ).smaller()
 
     def in_order(self) -> Reservoir:
@@ -154,8 +173,8 @@ class Reservoir:
         kept = np.sort(order[place < wanted[self.labels[order]]])
         if len(kept) == len(self.labels):
             return self
-        return Reservoir(
-            self.scores[kept], self.labels[kept], self.lots[kept], self.sizes, self.most
+        return replace(
+            self, scores=self.scores[kept], labels=self.labels[kept], lots=self.lots[kept]
         )
 
 
@@ -223,8 +242,8 @@ class ChunkReader:
     kind: Kind = "logits"  # what the scores are
     numbers: int = PART_NUMBERS  # rows times K that are fitted on, about
 
-    def read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-        """Return scores [n, K], as they were given, and labels [n] of a chunk, checked.
+    def read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, Sequence[str] | None]:
+        """Return scores [n, K], as they were given, and labels [n] of a chunk, checked; and names, if known.
 
         Raises:
             LevelheadError: no pair, labels that are no classes, or numbers that are not finite.
@@ -234,15 +253,14 @@ class ChunkReader:
             reason = f"{_EXPECTED}, got {chunk_type}"
             advice = Advice("labels", None, "where the logits are one array")
             raise LevelheadError(reason, parameter="chunks", advice=advice)
-        if self.names is not None:
-            check_titles(chunk[0], self.names)
+        names = names_of_columns(chunk[0], self.counts, self.names)
         logits, labels, _ = flatten_positions(*chunk)
-        indices, _ = resolve_labels(logits, labels, self.counts, self.names)
+        indices, names = resolve_labels(logits, labels, self.counts, names)
         values = to_numpy(logits)
         self._logs(values)
         labels = check_labels(indices, values.shape[1])
         check_one_per_row(labels, len(values))
-        return values, labels
+        return values, labels, names
 
     def _logs(self, values: np.ndarray) -> np.ndarray:
         """Return logits as they are, and logarithms of probabilities; both checked.
@@ -259,7 +277,8 @@ class ChunkReader:
 
     def draw(self, chunk: Chunk) -> Reservoir:
         """Return the rows of a chunk that a rule may be fitted on: the first map."""
-        return Reservoir.of(*self.read(chunk), self.numbers)
+        values, labels, names = self.read(chunk)
+        return Reservoir.of(values, labels, self.numbers, names)
 
     def judge(self, chunk: Chunk, fits: Fits, numbers: np.ndarray, fold: np.ndarray) -> Outcomes:
         """Return what is predicted in a chunk before and after: the second map.
@@ -270,7 +289,7 @@ class ChunkReader:
             numbers: [m], ascending, of the rows that were fitted on (`number_rows`).
             fold: [m], by which of `fits.without` each of these is predicted.
         """
-        values, labels = self.read(chunk)
+        values, labels, _ = self.read(chunk)
         logits = self._logs(values)
         # A sample whose row is among them was fitted on, or one equal to it. All others are predicted by
         # the fit on all that were, which is the first here.
@@ -485,5 +504,5 @@ def _given(drawn: Reservoir, reader: ChunkReader) -> Given:
     if counts is None:
         counts = np.maximum(drawn.sizes, 1)  # those of all samples, not of the part
     labels = as_positions(drawn.labels)
-    given = Given.of(drawn.scores, labels, counts, names=reader.names, kind=reader.kind)
+    given = Given.of(drawn.scores, labels, counts, names=drawn.names, kind=reader.kind)
     return replace(given, counted=reader.counts is None)
