@@ -83,8 +83,28 @@ def test_a_table_that_does_not_fit_is_refused_by_its_column():
     with pytest.raises(lh.LevelheadError, match="column 'scores' in the table, which has logits"):
         ScoreTable("scores", "labels").read(frame())
     ragged = {"logits": np.array([[1.0, 2.0], [1.0]], object), "labels": [0, 1]}
-    with pytest.raises(lh.LevelheadError, match="as many numbers in every row"):
-        ScoreTable("logits", "labels").read(ragged)
+    of_a_bag = {"logits": [[1.0, 2.0], [1.0]], "labels": [0, 1]}
+    for table in (ragged, of_a_bag):
+        with pytest.raises(lh.LevelheadError, match="as many numbers in every row"):
+            ScoreTable("logits", "labels").read(table)
+    with pytest.raises(lh.LevelheadError, match="expected numbers in the column 'other', got text"):
+        ScoreTable("other", "labels").read(frame())
+    with pytest.raises(lh.LevelheadError, match="different columns, got 'labels' twice"):
+        ScoreTable(["score 0", "labels"], "labels").read(frame())
+    with pytest.raises(
+        lh.LevelheadError, match="logits: expected a column, or K of them, got none"
+    ):
+        ScoreTable([], "labels").read(frame())
+
+
+def test_names_of_columns_are_those_of_the_classes():
+    """As titles of a data frame are for `tune`: a column is of the class that it is called by."""
+    read = ScoreTable(["cat", "ant", "bee"], "labels").reader
+    assert read(None, None, "logits").names == ["cat", "ant", "bee"]
+    assert read({"bee": 1, "ant": 2, "cat": 3}, None, "logits").names == ["cat", "ant", "bee"]
+    with pytest.raises(lh.LevelheadError, match="another order"):
+        read(None, ["ant", "bee", "cat"], "logits")
+    assert ScoreTable("logits", "labels").reader(None, ["a", "b"], "logits").names == ["a", "b"]
 
 
 def test_columns_of_a_data_frame_are_logits():
@@ -127,6 +147,10 @@ def test_on_a_dask_bag_of_dicts(dask, few_in_the_part):
     items = [{"z": row, "y": label} for row, label in zip(LOGITS, LABELS.tolist(), strict=True)]
     bag = bags.from_sequence(items, npartitions=11)
     assert_same(tune_dataframe(bag, COUNTS, logits="z", labels="y"))
+    with pytest.raises(lh.LevelheadError, match="a column 'labels' in the table, which has z, y"):
+        tune_dataframe(bag, COUNTS, logits="z")
+    with pytest.raises(lh.LevelheadError, match="got a bag of tuple"):
+        tune_dataframe(bags.from_sequence([(LOGITS[0], 0)]), COUNTS)
     with pytest.raises(lh.LevelheadError, match=r"expected a Dask dataframe, .*, got DataFrame"):
         tune_dataframe(frame(), COUNTS)
 

@@ -11,13 +11,17 @@ errors of ours, whatever the engine wraps its own in.
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..core.chunks import Chunk
+from ..core.chunks import Chunk, ChunkReader
+from ..core.class_names import first_repeated, names_of_columns
+from ..core.counts import Counts
+from ..support.arrays import described
 from ..support.columns import number_order
 from ..support.errors import LevelheadError
+from ..support.types import Kind
 
 Columns = str | Sequence[str]
 # A mapping of columns, or a data frame of any library: each gives its columns by name.
@@ -25,6 +29,12 @@ TableBatch: TypeAlias = Any
 # What some work gives of a chunk: a `Reservoir` or `Outcomes`, which add up.
 ChunkResult: TypeAlias = Any
 Work: TypeAlias = Callable[[Chunk], ChunkResult]
+
+
+class _Titled(NamedTuple):
+    """What has titles of columns, as a data frame has."""
+
+    columns: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -49,13 +59,34 @@ class ScoreTable:
             scores = list(self.logits)
         return [*scores, self.labels]
 
+    def reader(self, counts: Counts | None, names: Sequence[str] | None, kind: Kind) -> ChunkReader:
+        """Return how chunks are read: names of K columns are those of the classes, as titles of a frame are.
+
+        Args:
+            counts, names, kind: as in `tune_chunks`.
+
+        Raises:
+            LevelheadError: the columns have the names of the classes in another order.
+        """
+        if not isinstance(self.logits, str):
+            names = names_of_columns(_Titled(self.logits), counts, names)
+        return ChunkReader(counts, names, kind)
+
     def check(self, table_columns: Iterable[str]) -> list[str]:
-        """Return the names of all columns that are needed; raise LevelheadError if one is missing.
+        """Return the names of all columns that are needed.
 
         Args:
             table_columns: the names of the table's columns. They are checked before any work is sent, and again in each
                 batch, as not every table knows its columns beforehand.
+
+        Raises:
+            LevelheadError: one of them is missing, or asked for twice, or there are none of logits.
         """
+        if not self.logits:
+            raise LevelheadError("expected a column, or K of them, got none", parameter="logits")
+        repeated = first_repeated(self.columns)
+        if repeated is not None:
+            raise LevelheadError(f"expected different columns, got {repeated!r} twice")
         table_columns = list(table_columns)
         for column in self.columns:
             if column not in table_columns:
@@ -67,7 +98,7 @@ class ScoreTable:
         """Return logits [n, K] and labels [n] of a mapping of columns, or of a data frame.
 
         Raises:
-            LevelheadError: a column is missing, or rows differ in how many numbers they have.
+            LevelheadError: a column is missing or holds no numbers, or rows differ in how many they have.
         """
         self.check(batch)
         labels = np.asarray(batch[self.labels])
@@ -75,14 +106,21 @@ class ScoreTable:
             order = number_order(self.logits) or range(len(self.logits))
             columns = [np.asarray(batch[self.logits[i]]) for i in order]
             return np.stack(columns, axis=1), labels
-        logits = np.asarray(batch[self.logits])
-        # A column of lists is an array of objects: one row becomes one array.
-        if logits.dtype == object and len(logits):
+        logits = batch[self.logits]
+        if not isinstance(logits, list):
+            logits = np.asarray(logits)
+        if not len(logits):
+            return np.asarray(logits), labels
+        # A column of lists is an array of objects or, of a bag, a list: one row becomes one array.
+        if isinstance(logits, list) or logits.dtype == object:
             rows = [np.asarray(row) for row in logits]
             if len({row.shape for row in rows}) > 1:
                 expected = f"expected as many numbers in every row of the column {self.logits!r}"
                 raise LevelheadError(expected)
             logits = np.stack(rows)
+        if logits.dtype.kind not in "fiu":
+            expected = f"expected numbers in the column {self.logits!r}"
+            raise LevelheadError(f"{expected}, got {described(logits)}")
         return logits, labels
 
     def apply(self, work: Work, batch: TableBatch) -> ChunkResult | None:

@@ -5,12 +5,12 @@ Here each partition is a task, results are added up in a tree of further tasks, 
 errors of a task on as they are, so that results need not be bytes, as they are for Ray and Spark.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..core.chunks import ChunkReader, tune_mapped
+from ..core.chunks import tune_mapped
 from ..core.counts import Counts
 from ..core.goal import Goal
 from ..core.metrics import Metric
@@ -52,7 +52,8 @@ def tune_dataframe(
 
     Args:
         dataframe: a Dask dataframe with columns of logits and labels; or a bag of dicts with these
-            keys.
+            keys. Dask makes text of a column of lists unless its option `dataframe.convert-string`
+            is False.
         logits: the name of a column with K numbers in each row, or the names of K columns.
         labels: the name of the column of labels.
         counts, metric, rule, target, names, kind, chosen_on, level, rng: as in `tune_chunks`.
@@ -75,6 +76,9 @@ def tune_dataframe(
         # A partition of a bag is dicts, one after another.
         if not hasattr(partition, "columns"):
             items = list(partition)
+            for item in items:
+                _check_dict(item)
+                table.check(item)
             partition = {name: [item[name] for item in items] for name in table.columns}
         return table.apply(work, partition)
 
@@ -89,7 +93,7 @@ def tune_dataframe(
 
     return tune_mapped(
         run,
-        ChunkReader(counts, names, kind),
+        table.reader(counts, names, kind),
         metric=metric,
         rule=rule,
         target=target,
@@ -97,6 +101,15 @@ def tune_dataframe(
         level=level,
         rng=rng,
     )
+
+
+def _check_dict(item: object) -> None:
+    """Raise LevelheadError unless an item of a bag has its values by name."""
+    if not isinstance(item, Mapping):
+        expected = "expected a Dask dataframe, or a Dask bag of dicts"
+        raise LevelheadError(
+            f"{expected}, got a bag of {type(item).__name__}", parameter="dataframe"
+        )
 
 
 def _add_up(parts: list[ChunkResult | None]) -> ChunkResult | None:

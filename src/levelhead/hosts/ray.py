@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..core.chunks import ChunkReader, tune_mapped
+from ..core.chunks import tune_mapped
 from ..core.counts import Counts
 from ..core.goal import Goal
 from ..core.metrics import Metric
@@ -77,7 +77,7 @@ def tune_dataset(
 
     return tune_mapped(
         run,
-        ChunkReader(counts, names, kind),
+        table.reader(counts, names, kind),
         metric=metric,
         rule=rule,
         target=target,

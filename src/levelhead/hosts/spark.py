@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.chunks import ChunkReader, tune_mapped
+from ..core.chunks import tune_mapped
 from ..core.counts import Counts
 from ..core.goal import Goal
 from ..core.metrics import Metric
@@ -87,7 +87,7 @@ def tune_dataframe(
 
     return tune_mapped(
         run,
-        ChunkReader(counts, names, kind),
+        table.reader(counts, names, kind),
         metric=metric,
         rule=rule,
         target=target,
