@@ -159,12 +159,48 @@ def test_loader_that_shuffles_is_doubted(model):
         ([{"x": X}], "'labels'"),
         ([{"x": X, "more": X, "labels": Y}], "does not take more, x"),
         ([(X, Y[:3])], "150 samples.*3 labels"),
+        ([(X, ["ant"] * 150)], "loader: expected labels that are numbers"),
+        ([{"x": X, "labels": None}], "loader: expected labels that are numbers"),
+        ([(X, Y), (X, nn.functional.one_hot(Y))], r"got \[150\] in the first batch and \[150, 3\]"),
         (Y, "loader: expected a loader"),
     ],
 )
 def test_what_is_not_a_batch_is_refused(model, batches, message):
     with pytest.raises(ValueError, match=message):
         lh.collect(Named(model), batches)
+
+
+def test_a_batch_of_one_may_have_its_logit_as_a_single_number():
+    """As the last batch of a model that ends in `squeeze()` has."""
+    torch.manual_seed(0)
+    layer = nn.Linear(8, 1)
+
+    class Squeezed(nn.Module):
+        def forward(self, x):
+            return layer(x).squeeze()
+
+    wanted = lh.collect(layer, loader(size=149))
+    check(lh.collect(Squeezed(), loader(size=149)), *wanted)
+
+
+def test_model_that_begins_with_its_loss_is_refused():
+    class WithLoss(nn.Module):
+        def forward(self, x):
+            return x.sum(), x
+
+    with pytest.raises(lh.LevelheadError, match=r"model: expected logits .* as a loss is"):
+        lh.collect(WithLoss(), loader())
+
+
+def test_samples_that_are_in_no_batch_are_refused():
+    with pytest.raises(lh.LevelheadError, match="loader: expected batches, got a sample by itself"):
+        lh.collect(nn.Linear(8, 3), loader(size=None))
+
+
+def test_models_whose_logits_differ_in_number_are_refused():
+    batches = [(X, Y), (X[:, :3], Y)]
+    with pytest.raises(lh.LevelheadError, match="got 8 in the first batch and 3 in another"):
+        lh.collect(nn.Identity(), batches)
 
 
 def test_model_whose_output_is_not_logits_is_refused():

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.class_labels import IGNORED, flatten_positions
 from ..support.arrays import Array, is_torch
-from ..support.errors import LevelheadError
+from ..support.errors import LevelheadError, named, reported_as
 from ..support.progress import StageProgress
 from ..support.warnings import LeakageWarning, warn
 from .candidates import LayerChoice
@@ -152,12 +152,29 @@ def collect(
                 progress("logits", done, total)
     if not kept:
         raise LevelheadError("the loader gave no batch with a label", parameter="loader")
+    _check_alike(kept)
     all_features = [rows.features for rows in kept if rows.features is not None]
     return Collected(
         torch.cat([rows.logits for rows in kept]),
         torch.cat([rows.labels for rows in kept]),
         torch.cat(all_features) if features else None,
     )
+
+
+def _check_alike(kept: Sequence[_Rows]) -> None:
+    """Raise LevelheadError unless all batches have as many logits per row, and labels of one shape."""
+    first = kept[0]
+    for rows in kept:
+        if rows.logits.shape[1:] != first.logits.shape[1:]:
+            got = (
+                f"{first.logits.shape[1]} in the first batch and {rows.logits.shape[1]} in another"
+            )
+            expected = "expected as many logits of every sample"
+            raise LevelheadError(f"{expected}, got {got}", parameter="model")
+        if rows.labels.shape[1:] != first.labels.shape[1:]:
+            got = f"{list(first.labels.shape)} in the first batch and {list(rows.labels.shape)}"
+            expected = "expected labels of one shape"
+            raise LevelheadError(f"{expected}, got {got} in another", parameter="loader")
 
 
 def _rows_of(
@@ -284,7 +301,20 @@ def _as_samples(logits: "Tensor", labels: Array) -> tuple["Tensor", "Tensor"]:
     """
     import torch
 
-    labels = torch.as_tensor(labels, device=logits.device)
+    with (
+        named("loader"),
+        reported_as("expected labels that are numbers ({})", TypeError, ValueError, RuntimeError),
+    ):
+        labels = torch.as_tensor(labels, device=logits.device)
+    if labels.ndim == 0:
+        alone = "expected batches, got a sample by itself: its label has no axis"
+        raise LevelheadError(f"{alone}; give the loader a batch_size", parameter="loader")
+    # A model that squeezes what it returns makes a single number of a batch of one.
+    if logits.ndim == 0 and len(labels) == 1:
+        logits = logits.reshape(1)
+    if logits.ndim == 0:
+        got = "got a single number, as a loss is"
+        raise LevelheadError(f"expected logits [N, K] from the model, {got}", parameter="model")
     if len(logits) != len(labels):
         raise LevelheadError(
             f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="loader"
