@@ -255,6 +255,23 @@ def test_columns_of_a_frame_that_are_classes_in_another_order_are_refused():
     np.testing.assert_array_equal(by_text.decision_function(None), tuned.apply(LOGITS))
 
 
+def test_columns_of_a_frame_stay_in_the_order_that_they_were_tuned_in():
+    frame = pd.DataFrame(LOGITS, columns=["dog", "ant", "cat"])
+    model = AdjustedPredictor(lambda X: frame[X], kind="logits").fit(["dog", "ant", "cat"], TRUE)
+    expected = lh.tune(LOGITS, TRUE).apply(LOGITS)
+    np.testing.assert_allclose(model.decision_function(list(frame)), expected)
+    with pytest.raises(lh.LevelheadError, match=r"another order \(ant, cat, dog\) than expected"):
+        model.predict(sorted(frame))
+
+
+def test_a_log_probability_of_the_second_class_says_that_of_the_first():
+    log_probabilities = np.log([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]] * 20)
+    tuned = lh.tune(log_probabilities, np.array([0, 0, 1] * 20))
+    expected = AdjustedPredictor(lambda x: log_probabilities, tuned).decision_function(None)
+    of_second = AdjustedPredictor(lambda x: log_probabilities[:, 1], tuned)
+    np.testing.assert_allclose(of_second.decision_function(None), expected)
+
+
 def test_labels_are_never_positions():
     model = AdjustedPredictor(of_rows, classes=[1, 2, 3], kind="logits")
     with pytest.raises(ValueError, match=r"y: expected labels that are classes \(1, 2, 3\), got 0"):
@@ -269,6 +286,21 @@ def test_labels_are_never_positions():
     [
         (lambda: AdjustedPredictor([0.5]), r"expected a function of X, .*, got \[0.5\]"),
         (lambda: AdjustedPredictor(len, kind="scores"), "kind: expected 'probabilities' or"),
+        (
+            lambda: AdjustedPredictor(len, classes={"a", "b"}),
+            "classes: .*got set, which has no order",
+        ),
+        (lambda: AdjustedPredictor(len, classes=3), "classes: expected a list .*, got int"),
+        (
+            lambda: AdjustedPredictor(lambda x: np.ones((1, 3)) / 3, classes=["a", "b", "a"]).fit(
+                0, ["a"]
+            ),
+            "classes: two classes are called 'a'",
+        ),
+        (
+            lambda: AdjustedPredictor(lambda x: np.ones((1, 3)) / 3).fit(0, ["a"]),
+            "y: expected column numbers, got names; pass classes",
+        ),
         (lambda: AdjustedPredictor(lambda x: x).predict([0.5]), "not tuned yet; call fit"),
         (
             lambda: AdjustedPredictor(lambda x: np.ones((1, 4)), classes=ABC).fit(0, ["a"]),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.class_labels import Positions, as_positions
-from ..core.class_names import as_mapping, listed
+from ..core.class_names import as_mapping, first_repeated, listed
 from ..core.counts import Counts, WithBackground
 from ..support.arrays import to_numpy
 from ..support.errors import LevelheadError
@@ -41,6 +41,9 @@ def encode_labels(
     [1, 0, 0]
     """
     positions = {label: i for i, label in enumerate(np.asarray(classes).tolist())}
+    if len(positions) < len(classes):
+        twice = first_repeated(np.asarray(classes).tolist())
+        raise LevelheadError(f"two classes are called {twice!r}", parameter="classes")
     values = to_numpy(labels).tolist()
     for label in values:
         if label not in positions:

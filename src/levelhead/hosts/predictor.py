@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.class_names import check_titles, listed
+from ..core.class_labels import are_names
+from ..core.class_names import are_numbers, as_names, check_titles, listed, names_of_columns
 from ..core.counts import Counts
 from ..core.goal import Goal
 from ..core.metrics import Metric
@@ -25,7 +26,7 @@ from ..core.tuned import Tuned, tuned_of
 from ..core.tuned_checks import check_classes
 from ..support.arrays import Array, to_numpy
 from ..support.columns import titles_of
-from ..support.errors import LevelheadError, check_choice
+from ..support.errors import LevelheadError, check_choice, named
 from ..support.logits import log_softmax
 from ..support.types import Kind
 from ._labels import ClassLabels, by_name, counts_by_name, encode_labels, names_of
@@ -76,6 +77,9 @@ class AdjustedPredictor:
             classes = _classes_of(predict, classes)
             predict = predict.predict_proba
             kind = "probabilities" if kind is None else kind
+        if classes is not None:
+            with named("classes"):
+                as_names(np.asarray(classes).tolist())
         if not callable(predict):
             reason = f"expected a function of X, or a model with predict_proba, got {predict!r}"
             raise LevelheadError(reason, parameter="predict")
@@ -134,9 +138,18 @@ class AdjustedPredictor:
             LevelheadError: scores of another shape, labels that are no class, what `tune` refuses.
         """
         # Labels, counts and targets by label become positions and names, as `tune` has them.
-        scores = self._scores(X, None)
-        names = None
-        if self.classes is not None:
+        raw_scores = self._scores_of(X)
+        scores = self._scores(raw_scores, None)
+        if self.classes is None:
+            names = _titles(raw_scores, counts)
+            if are_names(y):
+                instead = (
+                    "pass classes, the labels in the order of the columns, to AdjustedPredictor"
+                )
+                raise LevelheadError(
+                    f"expected column numbers, got names; {instead}", parameter="y"
+                )
+        else:
             y = encode_labels(y, self.classes)
             names = names_of(self.classes)
             counts = counts_by_name(counts, self.classes)
@@ -160,7 +173,7 @@ class AdjustedPredictor:
     def decision_function(self, X: FunctionInputs) -> np.ndarray:
         """Return the adjusted scores, [N, K]; of a single row [K] that the function gives, [K]."""
         tuned = self._tuned()
-        return np.asarray(tuned.apply(self._scores(X, tuned.classes)))
+        return np.asarray(tuned.apply(self._scores(self._scores_of(X), tuned.classes)))
 
     def predict(self, X: FunctionInputs) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""
@@ -185,20 +198,20 @@ class AdjustedPredictor:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         return self.tuned_
 
-    def _scores(self, X: FunctionInputs, tuned_classes: int | None) -> np.ndarray:
-        """Return what the function gives, [N, K]: [N] is of the second of two classes.
+    def _scores(self, raw_scores: object, tuned_classes: int | None) -> np.ndarray:
+        """Return what the function gives as an array [N, K]: [N] is of the second of two classes.
 
         A booster gives [N] of two classes. A service may give a single row [K], which must not be taken for K samples
         of two classes: where more than two classes are known, [K] stays a row.
 
         Args:
-            X: what the function takes.
+            raw_scores: what the function gave, perhaps a data frame.
             tuned_classes: K of what was tuned; None if it is still to be.
 
         Raises:
             LevelheadError: another number of columns than classes, or columns titled in another order.
         """
-        values = self._in_class_order(self._scores_of(X))
+        values = self._in_class_order(raw_scores)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         expected_classes = tuned_classes
@@ -207,6 +220,11 @@ class AdjustedPredictor:
         if values.ndim == 1 and expected_classes in (None, 2):
             if self.kind == "probabilities":
                 first = 1 - values
+            elif self.kind == "log-probabilities":
+                with np.errstate(
+                    divide="ignore", invalid="ignore"
+                ):  # of a probability of 1, or above
+                    first = np.log(-np.expm1(values))
             else:
                 first = np.zeros_like(values)
             values = np.stack([first, values], axis=1)
@@ -238,6 +256,17 @@ class AdjustedPredictor:
                 return np.asarray(scores)
             check_titles(scores, names)
         return to_numpy(scores)
+
+
+def _titles(scores: object, counts: Counts | None) -> list[str] | None:
+    """Return the words that a data frame's columns are titled with, as names of the classes, or None.
+
+    Numbers are no names here: without classes of their own, labels are column numbers.
+    """
+    names = names_of_columns(scores, counts)
+    if names is None or are_numbers(names):
+        return None
+    return list(names)
 
 
 def _classes_of(model: Predictor, classes: ClassLabels | None) -> ClassLabels | None:
