@@ -293,6 +293,11 @@ def test_probabilities_are_the_same_as_their_logits():
     np.testing.assert_allclose(tuned.apply(probabilities[3]), tuned.apply(probabilities)[3])
     with pytest.raises(lh.LevelheadError, match="expected probabilities, from 0 to 1"):
         tuned.apply(logits)
+    # A few logits may all be from 0 to 1 by accident.
+    with pytest.raises(lh.LevelheadError, match="give the scores before the sigmoid"):
+        expected.apply(probabilities)
+    few = expected.apply(probabilities[:3])
+    np.testing.assert_allclose(few, probabilities[:3] + expected.adjustment.offset)
 
 
 def test_probabilities_of_0_and_1_are_decided_as_they_were_when_it_was_tuned():

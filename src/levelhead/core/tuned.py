@@ -24,7 +24,7 @@ from ..show.style import html
 from ..support import atomic, text
 from ..support.arrays import Array, as_array, is_torch, to_numpy, widen
 from ..support.errors import LevelheadError
-from ..support.logits import looks_like_probabilities, lower_masked
+from ..support.logits import look_like_sigmoids, looks_like_probabilities, lower_masked
 from ..support.regular_file import check_regular_file
 from ..support.types import Kind, LabelTask
 from . import evidence_words
@@ -41,7 +41,7 @@ from .tuned_json import from_dict, to_dict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_CERTAIN = 20  # rows that all sum to 1, from which on they are probabilities and no accident
+_CERTAIN = 20  # rows that all look like probabilities, from which on they are probabilities and no accident
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +230,7 @@ class Tuned:
         if on_torch or values.size == 0:
             return values
         rows = values.reshape(-1, self.classes)
-        if self.kind != "probabilities" and not self.multilabel and len(rows) >= _CERTAIN:
+        if self.kind != "probabilities" and len(rows) >= _CERTAIN:
             self._refuse_probabilities(rows)
         # A masked score, -inf, becomes the lowest number: an infinite one cannot be adjusted.
         return lower_masked(rows).reshape(values.shape)
@@ -239,11 +239,16 @@ class Tuned:
         """Raise LevelheadError if many rows are probabilities, and it was tuned on their logits.
 
         Beside numbers from 0 to 1, offsets of a few units would decide every prediction. Few rows
-        may add up to 1 by accident, so it takes `_CERTAIN` of them.
+        may add up to 1 by accident, so it takes `_CERTAIN` of them. Those of several labels need not.
         """
-        if looks_like_probabilities(rows):
-            reason = f"it was tuned on {self.kind}, and these are probabilities"
+        if self.multilabel:
+            are_probabilities = look_like_sigmoids(rows)
+            instead = "give the scores before the sigmoid"
+        else:
+            are_probabilities = looks_like_probabilities(rows)
             instead = "give the scores before the softmax"
+        if are_probabilities:
+            reason = f"it was tuned on {self.kind}, and these are probabilities"
             raise LevelheadError(f"{reason}; {instead}", parameter="scores")
 
     # ---- How it is told ------------------------------------------------------------------------

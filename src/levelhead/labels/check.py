@@ -20,7 +20,7 @@ from ..core.metrics import COST, Metric, find_metric
 from ..core.probabilities import logit_of_probabilities
 from ..support.arrays import Array, described, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice, named, reported_as
-from ..support.logits import LARGEST_PROBABILITY, check_finite_rows
+from ..support.logits import LARGEST_PROBABILITY, check_finite_rows, look_like_sigmoids
 from ..support.types import Kind
 
 DEFAULT_METRIC = "macro_f1"
@@ -77,15 +77,14 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
         raise LevelheadError(f"{expected}, got shape {list(scores.shape)}", parameter="logits")
     scores = scores.astype(np.float64)
     check_finite_rows(scores)
-    outside = (scores < 0) | (scores > LARGEST_PROBABILITY)
     if kind == "probabilities":
+        outside = (scores < 0) | (scores > LARGEST_PROBABILITY)
         if outside.any():
             advice = Advice("kind", "logits", "if these are logits")
             expected = "expected probabilities, from 0 to 1"
             raise LevelheadError(f"{expected}, got {_first(scores, outside)}", advice=advice)
         return logit_of_probabilities(scores)
-    # Logits are hardly ever all from 0 to 1. If all are 0 or 1 they tell nothing, and pass.
-    if not outside.any() and ((scores > 0) & (scores < 1)).any():
+    if look_like_sigmoids(scores):
         advice = Advice("kind", "probabilities", "if they come after the sigmoid")
         got = "got what looks like probabilities: all are from 0 to 1"
         raise LevelheadError(f"expected logits, {got}", advice=advice)

@@ -315,6 +315,18 @@ def looks_like_probabilities(values: np.ndarray) -> bool:
     return np.allclose(rows.sum(axis=1), 1, atol=2e-3)
 
 
+def look_like_sigmoids(values: np.ndarray) -> bool:
+    """Return whether scores of several labels [N, K] lie within [0, 1], as after a sigmoid.
+
+    Logits are hardly ever all from 0 to 1. If all are 0 or 1 they tell nothing.
+
+    >>> look_like_sigmoids(np.array([[0.2, 0.9]])), look_like_sigmoids(np.eye(2))
+    (True, False)
+    """
+    inside = (values >= 0) & (values <= LARGEST_PROBABILITY)
+    return bool(inside.all() and ((values > 0) & (values < 1)).any())
+
+
 def look_like_percentages(values: Array) -> bool:
     """Return whether rows [N, K] lie within [0, 100] and each sum to 100, to rounding.
 
