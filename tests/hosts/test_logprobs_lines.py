@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from levelhead.hosts.logprobs import read_logprobs
+from levelhead.support.errors import LevelheadError
 
 BATCH = Path(__file__).parent / "logprobs" / "openai_batch.jsonl"
 LABELS = ["negative", "neutral", "positive"]
@@ -30,6 +32,18 @@ def test_answers_without_a_request_of_a_batch_have_no_ids():
         for line in BATCH.read_text(encoding="utf-8").splitlines()
     ]
     assert read_logprobs(bodies, LABELS).ids is None
+    nameless = [{"custom_id": None, "response": {"body": body}} for body in bodies]
+    assert read_logprobs(nameless, LABELS).ids is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"", "the file is empty"), (b"\xff\xfe{", "not valid UTF-8")]
+)
+def test_a_file_without_answers_is_named(tmp_path, content, message):
+    path = tmp_path / "answers.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(LevelheadError, match=f"answers.jsonl: {message}"):
+        read_logprobs(path, LABELS)
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path):

@@ -27,7 +27,7 @@ import numpy as np
 
 from ..core.class_names import first_repeated, listed
 from ..support import text
-from ..support.errors import LevelheadError, visible
+from ..support.errors import LevelheadError, in_file, visible
 from ..support.logits import log_softmax
 from ..support.warnings import MissingClassWarning, warn
 
@@ -105,7 +105,7 @@ def read_logprobs(
         row, listed_here = _score(_steps(answer, place), labels, exact)
         rows.append(row)
         listed_rows.append(listed_here)
-        if "custom_id" in answer:
+        if answer.get("custom_id") is not None:
             ids.append(str(answer["custom_id"]))
     if not rows:
         raise LevelheadError("expected at least one answer, got none", parameter="answers")
@@ -152,7 +152,8 @@ def _records(answers: str | Path | Iterable[ServerJson]) -> Iterable[tuple[str, 
     """
     if isinstance(answers, str | Path):
         # Not by `splitlines`: a text may have other separators of lines in it, which JSON leaves as they are.
-        lines = text.read(answers).split("\n")
+        with in_file(answers):
+            lines = text.read(answers, "answers, a line of JSON each").split("\n")
         for i, line in enumerate(lines):
             if line.strip():
                 place = f"{answers}, line {i + 1}"
