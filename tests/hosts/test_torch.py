@@ -1,6 +1,7 @@
 """WVN next to an optimizer: unit length after every real step, however the step is taken."""
 
 import copy
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,50 @@ def test_accelerate_and_its_wrapped_optimizer():
             optimizer.step()
             optimizer.zero_grad()
     assert is_unit(model[2])
+
+
+class Lookahead(torch.optim.Optimizer):
+    """Every second step moves the weights back half of the way, after the step of the optimizer inside."""
+
+    def __init__(self, optimizer):  # as those in use, without torch's own
+        self.optimizer = optimizer
+        self.param_groups = optimizer.param_groups
+        self.steps = 0
+        self.slow = [p.detach().clone() for group in self.param_groups for p in group["params"]]
+
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad(set_to_none)
+
+    def step(self, closure=None):
+        value = self.optimizer.step(closure)
+        self.steps += 1
+        if self.steps % 2 == 0:
+            fast = [p for group in self.param_groups for p in group["params"]]
+            with torch.no_grad():
+                for parameter, slow in zip(fast, self.slow, strict=True):
+                    parameter.copy_(slow.lerp_(parameter, 0.5))
+        return value
+
+
+def test_a_wrapper_that_moves_the_weights_after_its_optimizer_is_followed():
+    model = build()
+    optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.5))
+    optimizer._optimizer_step_pre_hooks = OrderedDict()
+    optimizer._optimizer_step_post_hooks = OrderedDict()
+    WVN(optimizer, model[2])
+    train(model, optimizer, steps=4)
+    assert is_unit(model[2])
+
+
+def test_a_wrapper_whose_step_calls_no_hooks_is_refused():
+    model = build()
+    before = model[2].weight.detach().clone()
+    optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.5))
+    with pytest.raises(
+        ValueError, match=r"optimizer: the step of Lookahead calls no hooks; call .*normalize_"
+    ):
+        WVN(optimizer, model[2])
+    assert torch.equal(model[2].weight, before)
 
 
 @pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])

@@ -25,6 +25,10 @@ with naming_what_is_missing():
 
 Order = Literal["algorithm", "released"]
 
+# Wrappers that change no weights: their step calls that of the optimizer inside. Known by name, as they need not be
+# installed; Lightning makes subclasses of its own.
+OPTIMIZER_WRAPPERS = ("AcceleratedOptimizer", "LightningOptimizer", "_FabricOptimizer")
+
 
 class WVN:
     """Weight vector normalization: keep every weight vector of a layer at unit length while it is trained.
@@ -61,16 +65,7 @@ class WVN:
         example: Example = None,
     ) -> None:
         check_choice("order", order, ("algorithm", "released"))
-        # Accelerate's and Lightning's optimizers have another inside, which is the one that steps.
-        inner = optimizer
-        inside = getattr(inner, "optimizer", None)
-        while isinstance(inside, torch.optim.Optimizer):
-            inner = inside
-            inside = getattr(inner, "optimizer", None)
-        if not isinstance(inner, torch.optim.Optimizer):
-            raise LevelheadError(
-                f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer"
-            )
+        inner = _unwrap_optimizer(optimizer)
         # A weight that another optimizer steps would be normalized at the wrong moments.
         self.weights = _head_weights(layer, classes, example)
         self.order: Order = order
@@ -173,6 +168,28 @@ def unit_(weight: Tensor) -> None:
     )
     # K divisions and d K products, which are four times as fast as d K divisions.
     weight.mul_(lengths.reciprocal())
+
+
+def _unwrap_optimizer(optimizer: object) -> torch.optim.Optimizer:
+    """Return the optimizer whose step has the last word on the weights, out of Accelerate's or Lightning's wrapper.
+
+    Others that hold an optimizer are not looked through: Lookahead, for one, moves the weights after the step inside.
+
+    Raises:
+        LevelheadError: it is no torch optimizer, or one on which torch has no place for a hook.
+    """
+    inner = optimizer
+    while any(kind.__name__ in OPTIMIZER_WRAPPERS for kind in type(inner).__mro__):
+        inner = inner.optimizer  # type: ignore[attr-defined]
+    name = type(inner).__name__
+    if not isinstance(inner, torch.optim.Optimizer):
+        raise LevelheadError(f"expected a torch optimizer, got {name}", parameter="optimizer")
+    # Some wrappers leave out torch's own `__init__`, which makes the place for hooks and has `step` call them.
+    if not hasattr(inner, "_optimizer_step_post_hooks"):
+        instead = "call levelhead.hosts.torch.normalize_(layer) after each of its steps instead"
+        raise LevelheadError(f"the step of {name} calls no hooks; {instead}", parameter="optimizer")
+    inner._patch_step_function()  # as torch does at the first `zero_grad`, unless that is overridden
+    return inner
 
 
 def _check_directions(weights: dict[str, Tensor]) -> None:
