@@ -3,7 +3,13 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import levelhead as lh
 
@@ -141,8 +147,13 @@ def test_loader_of_training_data_is_refused(model):
     with pytest.raises(ValueError, match=r"loader: .*training data.*shuffle=False"):
         lh.collect(model, loader(shuffle=True, drop_last=True))
     weighted = WeightedRandomSampler(torch.ones(150), 150)
-    with pytest.raises(ValueError, match="draws some samples twice"):
-        lh.collect(model, loader(sampler=weighted))
+    by_batches = DataLoader(TensorDataset(X, Y), batch_sampler=BatchSampler(weighted, 40, False))
+    for drawn in (loader(sampler=weighted), by_batches):
+        with pytest.raises(ValueError, match="draws some samples twice"):
+            lh.collect(model, drawn)
+    shuffled = BatchSampler(RandomSampler(X), 40, drop_last=True)
+    with pytest.raises(ValueError, match="shuffles and drops its last batch"):
+        lh.collect(model, DataLoader(TensorDataset(X, Y), batch_sampler=shuffled))
 
 
 def test_loader_that_shuffles_is_doubted(model):

@@ -209,7 +209,9 @@ def check_held_out(loader: object) -> None:
     Raises:
         LevelheadError: it draws with replacement, or shuffles and drops its last batch.
     """
-    sampler = getattr(loader, "sampler", None)
+    # One that was given a batch sampler has another sampler in that, and a meaningless one of its own.
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    sampler = getattr(batch_sampler, "sampler", getattr(loader, "sampler", None))
     kind = type(sampler).__name__
     if kind == "WeightedRandomSampler" or getattr(sampler, "replacement", False):
         drawn = "the loader draws some samples twice and leaves others out"
@@ -218,7 +220,7 @@ def check_held_out(loader: object) -> None:
         raise LevelheadError(f"{drawn}, {like}; {instead}", parameter="loader")
     if kind != "RandomSampler":
         return
-    if getattr(loader, "drop_last", False):
+    if getattr(batch_sampler, "drop_last", getattr(loader, "drop_last", False)):
         shuffles = "the loader shuffles and drops its last batch"
         like = "so it looks like one of training data, on which nothing can be chosen"
         instead = "pass a loader of held-out samples, with shuffle=False"
