@@ -68,6 +68,14 @@ def test_weight_vectors_have_unit_length_after_every_step_and_features_are_train
     assert not np.allclose(fit(network(), norms) and norms.seen[-1], 1, atol=1e-3)
 
 
+def test_averages_that_the_optimizer_leaves_have_unit_length():
+    model = network()
+    model.optimizer.use_ema = True
+    model.optimizer.ema_momentum = 0.9
+    fit(model, WVNCallback())
+    assert np.allclose(np.linalg.norm(kernel(model), axis=0), 1, atol=1e-6)
+
+
 def test_steps_are_those_of_projected_gradient_descent_in_numpy():
     """One linear layer and plain SGD: every step is w - lr grad, then columns of unit length."""
     model = keras.Sequential([keras.Input((8,)), L.Dense(3, name="top", use_bias=False)])

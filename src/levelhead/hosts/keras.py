@@ -56,8 +56,9 @@ class _Outputs(NamedTuple):
 class WVNCallback(Callback):
     """Keep the head's weight vectors, the columns of its kernel, at unit length through `fit`: Algorithm 1.
 
-    ``w_i <- w_i / ||w_i||``, once when training starts and then after every step. The bias is left alone. Keras reports
-    steps one by one unless the model is compiled with `steps_per_execution` above 1, which is refused.
+    ``w_i <- w_i / ||w_i||``, once when training starts, then after every step, and once when it ends, as an optimizer
+    with `use_ema` leaves averages, which are shorter. The bias is left alone. Keras reports steps one by one unless the
+    model is compiled with `steps_per_execution` above 1, which is refused.
 
     Args:
         layer: name of the head, such as "predictions", if it is not found or not unique.
@@ -104,7 +105,9 @@ class WVNCallback(Callback):
             normalize_columns(layer)
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Forget the layers: the next training may be one of another model."""
+        """Normalize what the fit leaves, and forget the layers: the next training may be one of another model."""
+        # An optimizer with `use_ema` has put the averages of the weights in their place by now.
+        self.on_train_batch_end(0)
         self._layers = {}
 
 
