@@ -101,6 +101,20 @@ def test_an_empty_line_before_the_label_is_passed_over():
     np.testing.assert_allclose(shares([answer], ["no", "yes"]), expected / expected.sum())
 
 
+@pytest.mark.parametrize("marks", ['"', "**", " (", "\n`"])
+def test_marks_before_the_label_are_passed_over(marks):
+    answer = chat(
+        (marks, {marks: 0.9, "yes": 0.1}), ("no", {"no": 0.5, "yes": 0.25}), (marks, {marks: 1})
+    )
+    expected = np.array([[0.9 * 0.5, 0.1 + 0.9 * 0.25]])
+    np.testing.assert_allclose(shares([answer], ["no", "yes"]), expected / expected.sum())
+
+
+def test_marks_that_begin_a_label_are_a_part_of_it():
+    answer = chat(("(", {"(": 0.8, "a": 0.2}), ("a", {"a": 0.75, "b": 0.25}))
+    np.testing.assert_allclose(shares([answer], ["(a)", "(b)", "a"]), [[0.6, 0.2, 0.2]])
+
+
 def test_a_label_that_is_not_listed_has_at_most_what_is_left():
     few_left = chat(("yes", {"yes": 0.9, "no": 0.09}))  # 0.01 for all others
     read = read_logprobs(

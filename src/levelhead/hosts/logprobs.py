@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from ..support.warnings import MissingClassWarning, warn
 # JSON as a server wrote it: what is in it is found out by trying.
 ServerJson: TypeAlias = Any
 _UNLISTED = -9999.0  # of OpenAI and vLLM: less is known of this token than of those that are listed
+_MARKS = "\"'`*_([{\u201c\u2018\u00ab"  # that models write before a label, as in **yes** or "yes"
 _ASK = "ask for logprobs=True and top_logprobs=20 (n_probs=20 of llama.cpp's /completion)"
 
 
@@ -70,8 +72,8 @@ def read_logprobs(
 ) -> LabelScores:
     """Return scores [N, K] of the labels `names` from the answers of a language model's server.
 
-    A label gets the probability of every token that begins it, in any case and with or without a space
-    before it. Where a token begins several labels, the tokens after it decide, as far as they were
+    A label gets the probability of every token that begins it, in any case and with or without a space,
+    quotes or asterisks before it. Where a token begins several labels, the tokens after it decide, as far as they were
     written; else it is the label that it is whole (1, and not 10), or they share its probability. A
     label that is not listed gets the least probability that is, or all that is left if that is less:
     it cannot have more.
@@ -98,11 +100,12 @@ def read_logprobs(
     array([[-2.49, -0.09]])
     """
     labels = _check_names(names, exact)
+    opening = _opening(labels)
     rows = []
     listed_rows = []
     ids = []
     for place, answer in _records(answers):
-        row, listed_here = _score(_steps(answer, place), labels, exact)
+        row, listed_here = _score(_steps(answer, place), labels, opening, exact)
         rows.append(row)
         listed_rows.append(listed_here)
         if answer.get("custom_id") is not None:
@@ -134,6 +137,12 @@ def _check_names(names: Sequence[str], exact: bool) -> list[str]:
             f"{alike}; pass exact=True if case tells them apart", parameter="names"
         )
     return labels
+
+
+def _opening(labels: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern of what may stand before a label: spaces, and marks that none of them begins with."""
+    marks = [mark for mark in _MARKS if not any(label.startswith(mark) for label in labels)]
+    return re.compile(rf"[\s{re.escape(''.join(marks))}]*")
 
 
 def _plain(word: str, exact: bool) -> str:
@@ -309,7 +318,7 @@ def _logprob(token: Mapping[str, ServerJson]) -> float:
 
 
 def _score(
-    steps: Sequence[Step], labels: Sequence[str], exact: bool
+    steps: Sequence[Step], labels: Sequence[str], opening: re.Pattern[str], exact: bool
 ) -> tuple[list[float], list[bool]]:
     """Return the log-probability of each label, and whether it is listed.
 
@@ -320,15 +329,24 @@ def _score(
     Args:
         steps: the tokens of one answer, in order.
         labels: [K], as `_check_names` returned them.
+        opening: what may stand before a label.
         exact: whether case tells labels apart.
 
     Returns:
         [K] log-probabilities, not yet those among the labels alone; of a label that is not listed, the most that it
         can have. And [K], whether each is listed.
     """
+
+    def bare(words: str) -> str:
+        """Return what was written without what stands before a label and, unless `exact`, without case."""
+        words = opening.sub("", words, count=1)
+        if exact:
+            return words
+        return words.casefold()
+
     whole = "".join(step.token for step in steps)
     possible = range(len(labels))  # labels that what is written so far begins
-    fitting = _labels_begun(whole, labels, possible, exact)
+    fitting = _labels_begun(bare(whole), labels, possible)
     scores = [-math.inf] * len(labels)
     most = [0.0] * len(labels)  # that a label which is not listed can have
     written = ""
@@ -338,10 +356,11 @@ def _score(
             most[k] = so_far + _most_left(step.choices)
         undecided: Sequence[int] = ()
         for token, logprob in step.choices.items():
-            begun = _labels_begun(written + token, labels, possible, exact)
+            said = bare(written + token)
+            begun = _labels_begun(said, labels, possible)
             goes_on = token == step.token and i + 1 < len(steps)
-            if not goes_on and not (written + token).strip():
-                continue  # an empty line, after which any label may come
+            if not goes_on and not said:
+                continue  # an empty line or a quote, after which any label may come
             if goes_on:
                 # What follows is known: whether it is a label at all, and which of several.
                 begun = [k for k in begun if k in fitting or len(begun) > 1]
@@ -350,8 +369,7 @@ def _score(
                     continue
             # A token that begins several labels, and after which nothing is known, is shared, unless it is one of
             # them: "1" may begin 10, but 10 is most often a token of its own.
-            said = _plain(written + token, exact)
-            begun = [k for k in begun if labels[k] == said] or begun
+            begun = [k for k in begun if labels[k] == said.rstrip()] or begun
             for k in begun:
                 share = so_far + logprob - math.log(len(begun))
                 scores[k] = float(np.logaddexp(scores[k], share))
@@ -369,23 +387,20 @@ def _score(
     return scores, is_listed
 
 
-def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int], exact: bool) -> list[int]:
+def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int]) -> list[int]:
     """Return the labels that a text begins or is, or else the one that begins it as whole words.
 
     "un" begins unhappy; "no" begins "no." and "no one", but not "nothing". Of the labels no and no way, "no"
     begins both, but only the first begins "no.", and only the second "no way to tell".
     """
-    if not exact:
-        said = said.casefold()
-    whole = said.strip()
     # A line that has ended goes on with no label: "no\n" is "no", and does not begin "no way".
-    begun = [k for k in among if labels[k] == whole or labels[k].startswith(said.lstrip())]
+    begun = [k for k in among if labels[k] == said.rstrip() or labels[k].startswith(said)]
     if begun:
         return begun
     passed = []
     for k in among:
-        follows = whole[len(labels[k]) : len(labels[k]) + 1]
-        if whole.startswith(labels[k]) and not follows.isalnum():
+        follows = said[len(labels[k]) : len(labels[k]) + 1]
+        if said.startswith(labels[k]) and not follows.isalnum():
             passed.append(k)
     longest = max((len(labels[k]) for k in passed), default=0)
     return [k for k in passed if len(labels[k]) == longest]
