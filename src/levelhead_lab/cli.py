@@ -386,6 +386,16 @@ def reproduce(
 
     say = partial(echo, err=True)
     if table == "figures":
+        # Above all with --dry-run nobody expects that pages are written.
+        of_trainings = {
+            "root": root,
+            "only": only or None,
+            "minutes": minutes,
+            "dry_run": dry_run or None,
+        }
+        for parameter, value in of_trainings.items():
+            if value is not None:
+                raise LevelheadError("figures trains nothing; leave it out", parameter=parameter)
         result, text = draw_figures(results, docs, pictures, say=say)
     else:
         options = ReproduceOptions(

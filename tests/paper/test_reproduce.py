@@ -346,6 +346,17 @@ def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path
     assert "5 to go" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    "option", [["--dry-run"], ["--only", "cifar10:100:wvn"], ["--minutes", "0"], ["--root", "."]]
+)
+def test_figures_are_not_drawn_with_an_option_of_trainings(levelhead, tmp_path, option):
+    words = ["--results", RECORDS, "--docs", tmp_path, "--pictures", tmp_path]
+    status, out, err = levelhead("reproduce", "figures", *words, *option)
+    assert (status, out) == (2, "")
+    assert err == f"levelhead: {option[0]}: figures trains nothing; leave it out\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
     for words, message in (
         (["figures", "--results", tmp_path], f"levelhead: {tmp_path}: no records; expected"),
