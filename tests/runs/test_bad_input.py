@@ -58,6 +58,11 @@ def words(tmp_path, monkeypatch) -> list[str]:
             "--subset: expected 'first', 'cao2019' or a seed of at least 0, got '²'",
         ),
         (["--data", ""], "--data: expected a name or a path, got an empty text"),
+        (
+            ["--name", "../mine"],
+            "--name: expected the name of one folder, got '../mine'; pass --runs to say where",
+        ),
+        (["--name", ""], "--name: expected the name of one folder, got ''"),
         (["--threads", "100000"], "--threads: expected 1 to 1024 threads, got 100000"),
     ],
 )

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from levelhead.core.gamma_path import find_path_rule
 from levelhead.core.rules import find_rule
 from levelhead.io.arrays import read_counts
-from levelhead.support.errors import LevelheadError
+from levelhead.support.errors import Advice, LevelheadError
 
 from ..lab.choices import Profile, Tracker
 from ..lab.data import Data
@@ -63,6 +63,13 @@ class TrainOptions:
     show: bool = True
 
     def __post_init__(self) -> None:
+        # A path would lead out of the folder of all runs.
+        if self.name is not None and Path(self.name).parts != (self.name,):
+            raise LevelheadError(
+                f"expected the name of one folder, got {self.name!r}",
+                parameter="name",
+                advice=Advice("runs", None, "to say where it is"),
+            )
         if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
             raise LevelheadError(
                 f"expected 1 to {MOST_THREADS} threads, got {self.threads}", parameter="threads"
