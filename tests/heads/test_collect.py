@@ -137,6 +137,23 @@ def test_model_that_ends_in_a_softmax_is_adjusted_by_what_was_tuned_on_its_outpu
         assert torch.equal(model(X).argmax(1), tuned.apply(scores).argmax(1))
 
 
+@pytest.mark.parametrize(
+    "truth", [Y.clamp(max=1).float(), Y.clamp(max=1).bool()], ids=["0.", "bool"]
+)
+def test_one_sigmoid_is_tuned_as_two_probabilities_and_fits_its_head(truth):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 1), nn.Sigmoid())
+    p = model(X).detach()
+    scores, labels = lh.collect(model, loader(data=(X, truth)))
+    check((scores, labels), torch.cat([1 - p, p], 1), truth.long())
+    with pytest.raises(lh.LevelheadError, match="pass kind='probabilities'"):
+        lh.tune(scores, labels, [400, 40])
+    tuned = lh.tune(scores, labels, [400, 40], kind="probabilities")
+    assert tuned.adjustment.changes
+    with lh.adjust_(model, tuned), torch.no_grad():
+        assert torch.equal((model(X)[:, 0] > 0.5).long(), tuned.apply(scores).argmax(1))
+
+
 def test_progress_is_told_batch_by_batch(model):
     seen = []
     lh.collect(model, loader(), progress=lambda *one: seen.append(one))

@@ -19,8 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.class_labels import IGNORED, flatten_positions
-from ..support.arrays import Array, is_torch
+from ..support.arrays import Array, is_torch, to_numpy
 from ..support.errors import LevelheadError, named, reported_as
+from ..support.logits import look_like_sigmoids
 from ..support.progress import StageProgress
 from ..support.warnings import LeakageWarning, warn
 from .candidates import LayerChoice
@@ -99,7 +100,8 @@ def collect(
 
     Returns:
         Logits and labels, on the CPU; of tokens or pixels, one row each. One logit z per sample
-        becomes (0, z). Where they were asked for, `features` [N, d] are an attribute of the pair.
+        becomes (0, z), and one probability p, of a model that ends in a sigmoid, (1 - p, p). Where
+        they were asked for, `features` [N, d] are an attribute of the pair.
 
     Raises:
         LevelheadError: the loader looks like one of training data, its batches are of another kind,
@@ -128,6 +130,7 @@ def collect(
     device = next((p.device for p in model.parameters()), None)
     total = len(loader) if hasattr(loader, "__len__") else 0  # type: ignore[arg-type]
     kept: list[_Rows] = []
+    one_column = False
     # Without gradients, and not in inference mode: tensors made there could never be used in
     # training.
     with evaluating(model), torch.no_grad():
@@ -138,6 +141,7 @@ def collect(
                 inputs = None
             else:
                 scored, inputs = head_inputs.of(run)
+            one_column = _is_one_column(scored[0])
             logits, labels = _as_samples(*scored)
             # Each process has samples of its own; after this, each has those of all.
             if gather is not None:
@@ -154,8 +158,11 @@ def collect(
         raise LevelheadError("the loader gave no batch with a label", parameter="loader")
     _check_alike(kept)
     all_features = [rows.features for rows in kept if rows.features is not None]
+    logits = torch.cat([rows.logits for rows in kept])
+    if one_column:
+        logits = _of_one_column(logits)
     return Collected(
-        torch.cat([rows.logits for rows in kept]),
+        logits,
         torch.cat([rows.labels for rows in kept]),
         torch.cat(all_features) if features else None,
     )
@@ -322,14 +329,32 @@ def _as_samples(logits: "Tensor", labels: Array) -> tuple["Tensor", "Tensor"]:
             f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="loader"
         )
     # One logit z of two classes: the first has the score 0.
-    if logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1):
+    if _is_one_column(logits):
         z = logits.reshape(-1, 1)
         logits = torch.cat([torch.zeros_like(z), z], dim=1)
         labels = labels.reshape(-1)
         # A binary cross-entropy takes labels as floats.
-        if bool((labels == labels.round()).all()):
+        if not labels.is_floating_point() or bool((labels == labels.round()).all()):
             labels = labels.long()
     return logits, labels
+
+
+def _is_one_column(logits: "Tensor") -> bool:
+    """Return whether a model gives one number for each sample, [n] or [n, 1]."""
+    return logits.ndim < 2 or (logits.ndim == 2 and logits.shape[1] == 1)
+
+
+def _of_one_column(logits: "Tensor") -> "Tensor":
+    """Return logits (0, z) [N, 2] of a model of one output; if that is a sigmoid's, p, probabilities (1 - p, p).
+
+    As of a softmax, `tune` then asks for its kind: an offset for p is none for what comes before the sigmoid.
+    """
+    import torch
+
+    p = logits[:, 1:]
+    if look_like_sigmoids(to_numpy(p)):
+        return torch.cat([1 - p, p], dim=1)
+    return logits
 
 
 def _moved(batch: Batch, device: "torch.device | None") -> Batch:
