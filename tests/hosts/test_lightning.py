@@ -177,23 +177,29 @@ def test_nothing_stays_on_the_optimizer_when_training_ends_or_fails(tmp_path):
     assert hooks(fail.optimizer) == 0
 
 
-def test_the_hook_is_on_the_one_of_two_optimizers_that_trains_the_head(tmp_path):
+@pytest.mark.parametrize(
+    ("parts", "with_head"),
+    [(["body", "fc"], 1), (["fc", "fc"], 2)],
+    ids=["one trains the head", "both do"],
+)
+def test_hooks_are_on_those_of_two_optimizers_that_train_the_head(tmp_path, parts, with_head):
     class Two(Net):
         automatic_optimization = False
 
         def configure_optimizers(self):
-            return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.body, self.fc)]
+            return [torch.optim.SGD(getattr(self, part).parameters(), lr=0.1) for part in parts]
 
         def training_step(self, batch, i):
-            self.manual_backward(super().training_step(batch, i))
             for optimizer in self.optimizers():
+                self.manual_backward(super().training_step(batch, i))
                 optimizer.step()
                 optimizer.zero_grad()
+                assert sum(map(hooks, self.trainer.optimizers)) == with_head
 
     watch = Watch()
     trainer = fit(Two(), tmp_path, WVNCallback(), watch)
     watch.assert_unit(at_least=11)
-    assert len(trainer.optimizers) == 2
+    assert sum(map(hooks, trainer.optimizers)) == 0
 
 
 def test_a_head_no_optimizer_trains_is_an_error(tmp_path):

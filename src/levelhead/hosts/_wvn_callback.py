@@ -2,8 +2,8 @@
 
 `WVN` needs the head and the optimizer that steps it. A trainer makes the second, or several of them, after its
 callbacks, and may load weights from a checkpoint before it starts. So `_attach` is called when training starts, finds
-the head and the one optimizer that has its weight, and puts a `WVN` on that; from then on no callback is involved, and
-gradient accumulation, mixed precision and skipped steps are the optimizer's affair. `on_train_end` takes it off again.
+the head and what has its weight, mostly one optimizer, and puts a `WVN` on that; from then on no callback is involved,
+and gradient accumulation, mixed precision and skipped steps are the optimizer's affair. `on_train_end` takes it off.
 """
 
 from collections.abc import Iterable
@@ -28,10 +28,10 @@ class BaseWVNCallback:
         classes, example: K and an input of the model, which tell the head from other layers, as in `find_head`.
 
     Attributes:
-        hook: the `WVN` that follows the optimizer; None before and after a training.
+        hooks: a `WVN` for each optimizer that trains the head; none before and after a training.
     """
 
-    hook: WVN | None = None
+    hooks: tuple[WVN, ...] = ()
 
     def __init__(
         self,
@@ -64,17 +64,17 @@ class BaseWVNCallback:
                 f"the model has {len(heads)} heads: {', '.join(heads)}", advice=advice
             )
         path, head = next(iter(heads.items()))
-        # Of several optimizers, such as those of a GAN, one has the weight of the head.
+        # Of several optimizers, such as those of a GAN, one has the weight of the head, or they take turns.
         for optimizer in optimizers:
             if any(p is head.weight for group in optimizer.param_groups for p in group["params"]):
-                self.hook = WVN(optimizer, head, order=self.order)
-                return
-        raise LevelheadError(
-            f"no optimizer trains {path or 'the head'}, so WVN has no step to follow"
-        )
+                self.hooks += (WVN(optimizer, head, order=self.order),)
+        if not self.hooks:
+            raise LevelheadError(
+                f"no optimizer trains {path or 'the head'}, so WVN has no step to follow"
+            )
 
     def on_train_end(self, *_: object, **__: object) -> None:  # as the trainers call it
-        """Take the hook off the optimizer; the weights stay as they are."""
-        if self.hook is not None:
-            self.hook.remove()
-        self.hook = None
+        """Take the hooks off the optimizers; the weights stay as they are."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = ()
