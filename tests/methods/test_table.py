@@ -232,6 +232,11 @@ def test_a_users_own_method_is_loaded_from_its_file(tmp_path):
         ("METHOD = {}", "my.py:METHOD", r"expected a levelhead_lab\.methods\.Method, got dict"),
         ("1 / 0", "my.py:METHOD", r"my\.py does not run: ZeroDivisionError: division by zero"),
         ("def (", "my.py:METHOD", r"my\.py does not run: SyntaxError"),
+        (
+            "from levelhead_lab.methods import Method\nMETHOD = Method('m', 'M', lambda counts: None)",
+            "my.py:METHOD",
+            r"loss: expected a function of \(counts, progress\), got \(counts\)$",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_users_file_is_said_in_one_line(tmp_path, text, where, message):
@@ -253,6 +258,11 @@ def test_a_users_file_that_is_missing_is_named(tmp_path):
         ({"order": "during"}, "order: expected 'after' or 'before', got 'during'"),
         ({"head": "conv"}, "head: expected 'linear' or 'cosine', got 'conv'"),
         ({"stages": (160,)}, "stages: expected shares between 0 and 1, got "),
+        ({"project": "unit"}, r"project: expected a function of \(head\), got str"),
+        (
+            {"sample": len},
+            r"sample: expected a function of \(labels, generator, progress\)",
+        ),
     ],
 )
 def test_records_check_themselves(wrong, message):

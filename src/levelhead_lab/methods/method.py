@@ -21,6 +21,7 @@ can be copied and pickled, as whoever trains in several processes does.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -39,6 +40,14 @@ LossFactory = Callable[..., Loss]
 # Labels [N], a generator and the progress -> the indices of an epoch.
 Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 
+# What a training calls each function of a method with.
+ARGUMENTS = {
+    "loss": ("counts", "progress"),
+    "sample": ("labels", "generator", "progress"),
+    "project": ("head",),
+    "adjust": ("head", "counts", "gamma"),
+}
+
 
 @dataclass(frozen=True)
 class Retrain:
@@ -50,7 +59,7 @@ class Retrain:
     Progress counts from 0 to 1 over this stage.
 
     Raises:
-        LevelheadError: if `share` is not above 0.
+        LevelheadError: if `share` is not above 0, or a function takes other arguments.
     """
 
     #: Epochs of this stage over epochs of the first: 1/9 is 10 after 90.
@@ -66,6 +75,7 @@ class Retrain:
             raise LevelheadError(
                 f"expected a positive share of the epochs, got {self.share}", parameter="share"
             )
+        check_arguments(self)
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,8 @@ class Method:
     resumed run draws the same.
 
     Raises:
-        LevelheadError: if `order` or `head` is another word, or a stage is not inside (0, 1).
+        LevelheadError: if `order` or `head` is another word, a stage is not inside (0, 1), or a function takes other
+            arguments.
 
     >>> from levelhead_lab.methods import METHODS
     >>> mine = Method("mine", "Mine", METHODS["focal"].loss, project=METHODS["wvn"].project)
@@ -124,6 +135,25 @@ class Method:
             raise LevelheadError(
                 f"expected shares between 0 and 1, got {self.stages}", parameter="stages"
             )
+        check_arguments(self)
+
+
+def check_arguments(record: Method | Retrain) -> None:
+    """Raise LevelheadError if a function of a record cannot be called as a training will.
+
+    A loss without `progress` would else be noticed when the data are loaded and the network is built.
+    """
+    for name, arguments in ARGUMENTS.items():
+        function = getattr(record, name, None)
+        if function is None:
+            continue
+        try:
+            signature(function).bind(*arguments)
+        except TypeError:
+            taken = signature(function) if callable(function) else type(function).__name__
+            raise LevelheadError(
+                f"expected a function of ({', '.join(arguments)}), got {taken}", parameter=name
+            ) from None
 
 
 @dataclass(frozen=True, eq=False)
