@@ -103,7 +103,11 @@ def run_demo(
         page: where to write it.
         seed: of the initial weights and batches of the trainings.
         progress: called with the record of each of their epochs.
+
+    Raises:
+        LevelheadError: if torch could not take the seed; no page is written then.
     """
+    check_seed(seed)
     real = level_shipped(page)
     trained = None
     if not missing_to_train():

@@ -133,6 +133,7 @@ def test_a_demo_seed_is_checked(levelhead, tmp_path):
             2,
             f"levelhead: --seed: expected a seed from 0 to 2**64 - 1, got {seed}\n",
         )
+        assert list(tmp_path.iterdir()) == []
 
 
 # Recipes and grids
