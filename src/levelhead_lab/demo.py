@@ -222,7 +222,6 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> Dig
     from .lab.preprocess import Preprocess, snapshot
     from .lab.train import fit
 
-    check_seed(seed)
     torch.set_num_threads(1)  # for a network this small a second thread costs more than it gains
     start = time.monotonic()
     schedule = find_recipe("digits")
