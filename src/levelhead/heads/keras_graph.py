@@ -154,11 +154,12 @@ def _check_side_by_side(
     if len(layers) < 2:
         return
     taken = [value for linear in layers.values() for value in linear.layer.sources()]
-    twice = _keys_before(taken, node_of).intersection(layers)
-    if twice:
-        name = layers[twice.pop()].layer.name
-        reason = f"the output comes from {name} and from a layer that takes what it gives"
-        raise LevelheadError(f"{reason}; a change of it would arrive twice")
+    before = _keys_before(taken, node_of)
+    for key, linear in layers.items():
+        if key in before:
+            name = linear.layer.name
+            reason = f"the output comes from {name} and from a layer that takes what it gives"
+            raise LevelheadError(f"{reason}; a change of it would arrive twice")
 
 
 def _keys_before(
