@@ -77,12 +77,14 @@ class _Found:
         values: what the layers give, by name.
         ends: what ends those outputs, such as Softmax.
         scores: what follows the head in each output that is not of labels.
+        sigmoids: whether each score is a sigmoid on the way to one of them, of labels or of scores.
     """
 
     layers: tuple[LayerSpans, ...]
     values: set[str]
     ends: set[str] = field(default_factory=set)
     scores: list[tuple[str, ...]] = field(default_factory=list)
+    sigmoids: bool = False
 
     def layers_with_ends(self) -> tuple[LayerSpans, ...]:
         """Return its layers, with what the ends of its outputs tell of their classes."""
@@ -94,7 +96,7 @@ class _Found:
                 # Outputs that need what is added once, and twice, cannot both be served.
                 plain=layer.plain and len(pairs) < 2,
                 pair=next(iter(pairs), None),
-                sigmoids=layer.classes > 1 and any("Sigmoid" in names for names in self.scores),
+                sigmoids=self.sigmoids and layer.classes > 1,
             )
             for layer in self.layers
         )
@@ -138,6 +140,7 @@ class _Search:
             found.layers = _spans_of(graph, heads)
         for head in heads:
             found.ends.update(head.follows[-1:])
+            found.sigmoids |= "Sigmoid" in head.follows
             if not _is_of_labels(output):
                 found.scores.append(head.follows)
 
