@@ -140,6 +140,16 @@ def test_an_archive_that_torch_would_not_have_written_is_refused(tmp_path, name)
         READER.find(path, named="model.1")
 
 
+def test_a_line_break_in_the_name_of_a_record_is_written_out(tmp_path):
+    def edit(records):
+        return [*records, *((records[0][0] + end, b"x") for end in ("\na", "\nA"))]
+
+    path = stored(tmp_path / "m.pt", checkpoint(), edit)
+    with pytest.raises(ValueError, match=r"two records are called [^\n]*\\nA") as caught:
+        READER.find(path, named="model.1")
+    assert len(str(caught.value).splitlines()) == 1
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_records_that_share_a_name_or_bytes_are_refused(tmp_path):
     path = stored(tmp_path / "m.pt", checkpoint(), lambda records: [*records, records[-1]])

@@ -130,9 +130,9 @@ class Archive:
         for record in self.records:
             # Some programs, torch among them, do not tell A from a.
             if record.filename.lower() in seen:
-                raise BadZipFile(f"two records are called {record.filename}")
+                raise BadZipFile(f"two records are called {visible(record.filename)}")
             if record.external_attr & FOLDER and record.file_size:  # torch would not read it
-                raise BadZipFile(f"its record {record.filename} is marked as a folder")
+                raise BadZipFile(f"its record {visible(record.filename)} is marked as a folder")
             if record.filename != record.orig_filename:  # cut at a zero byte
                 raise BadZipFile(f"a record is called {record.orig_filename!r}")
             seen.add(record.filename.lower())
@@ -145,11 +145,13 @@ class Archive:
         """
         for record in self.records:
             if record.flag_bits & NOT_AS_IT_IS:
-                raise BadZipFile(f"its record {record.filename} is encrypted")
+                raise BadZipFile(f"its record {visible(record.filename)} is encrypted")
             if record.compress_type == ZIP_STORED and record.file_size != record.compress_size:
-                raise BadZipFile(f"its record {record.filename} is stored, and has two sizes")
+                raise BadZipFile(
+                    f"its record {visible(record.filename)} is stored, and has two sizes"
+                )
             if record.volume:
-                raise BadZipFile(f"its record {record.filename} is on another disk")
+                raise BadZipFile(f"its record {visible(record.filename)} is on another disk")
 
     def _check_end(self) -> None:
         """Check that the end says of the list what is so: programs differ in what of it they go by.
