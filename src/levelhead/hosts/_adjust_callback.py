@@ -331,9 +331,8 @@ class BaseAdjustCallback:
         which nobody knew then: that is a warning, and the head stays as it was trained.
         """
         features = self._features
-        if (
-            self._needs_features and features is None
-        ):  # collecting failed, and a warning has said so
+        # Collecting them failed, and a warning has said so.
+        if self._needs_features and features is None:
             return
         try:
             self.adjusted = adjust_(

@@ -43,9 +43,8 @@ class Step(NamedTuple):
     """One token of an answer, whichever server wrote it."""
 
     token: str  # the one that was written, with its space before it
-    choices: dict[
-        str, float
-    ]  # {token: log-probability} of those it was chosen from, itself among them
+    # {token: log-probability} of those it was chosen from, itself among them.
+    choices: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)

@@ -221,9 +221,8 @@ class AdjustedPredictor:
             if self.kind == "probabilities":
                 first = 1 - values
             elif self.kind == "log-probabilities":
-                with np.errstate(
-                    divide="ignore", invalid="ignore"
-                ):  # of a probability of 1, or above
+                # Of a probability of 1, or above.
+                with np.errstate(divide="ignore", invalid="ignore"):
                     first = np.log(-np.expm1(values))
             else:
                 first = np.zeros_like(values)

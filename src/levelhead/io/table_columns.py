@@ -32,8 +32,6 @@ ID_TITLES = re.compile(
     r"(.*[_ .-])?(id|ids|index|idx|uuid|key|pred|preds|prediction|predicted|fold|split|rank)|y_pred|unnamed: ?\d+|"
     r"__index_level_\d+__|(image|img|file|sample|row)([_ ]?(name|path|id|no|number))?|filename|path"
 )
-
-
 # What a column is called that holds the logits of a sample as a list; of several the first of these.
 _LIST_TITLES = (
     "logits", "logit", "scores", "score", "outputs", "output", "probabilities", "probs", "proba", "probability",
@@ -43,9 +41,8 @@ _LIST_TITLES = (
 class Layout(NamedTuple):
     """What the columns of a table are."""
 
-    logits: list[
-        int
-    ]  # places of the K columns of logits, in class order; or of one column of lists
+    # Places of the K columns of logits, in class order; or of one column of lists.
+    logits: list[int]
     names: list[str] | None  # of the K classes, where the titles say them
     label: str | None = None  # the title of the column of labels, if there is one
     ignored: tuple[str, ...] = ()  # titles of columns that are neither
