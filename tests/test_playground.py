@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 import zipfile
 from pathlib import Path
 
@@ -82,6 +83,14 @@ def opened(tab):
 
 def wait(page) -> None:
     page.get_by_text("all fits and paths in").wait_for(timeout=60_000)
+
+
+def wait_until(page, holds: str) -> None:
+    """Ask from outside: the page forbids what `wait_for_function` evaluates where its first look fails."""
+    deadline = time.monotonic() + 10
+    while not page.evaluate(holds):
+        assert time.monotonic() < deadline, f"{holds}: not so within ten seconds"
+        page.wait_for_timeout(20)
 
 
 def drop(page, folder: Path, counts, **arrays):
@@ -576,7 +585,7 @@ def test_counts_that_were_typed_are_those_in_what_is_to_be_copied(
     give(page, *files)
     page.fill("#counts", "9000, 800, 70")
     page.locator("#counts").blur()
-    page.wait_for_function("window.result.data.counts[0] === 9000")
+    wait_until(page, "window.result.data.counts[0] === 9000")
     check_code(page)
     shell = page.inner_text("#shell")
     assert "--counts 9000,800,70" in shell
