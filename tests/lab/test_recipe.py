@@ -138,6 +138,10 @@ def test_shortened_recipes_keep_their_shape(name):
             "epochs = 9\nbatch = 2\nlr = 1\nschedule = 'cosine'\nmilestones = [4]",
             "milestones: .* schedule to 'step'",
         ),
+        (
+            "epochs = 1\nbatch = 2\nlr = 1\nmomentum = 1.5",
+            "momentum: expected less than 1, got 1.5",
+        ),
         ("epochs = 1\nbatch = 2\nlr = 1\nmean = [0.5]", "expected mean and std together"),
         ("epochs = ", "mine.toml: not a TOML file"),
     ],

@@ -97,6 +97,11 @@ class Recipe:
                 raise LevelheadError(
                     f"expected at least {minimum}, got {getattr(self, key)}", parameter=key
                 )
+        if self.momentum >= 1:
+            raise LevelheadError(
+                f"expected less than 1, got {self.momentum}; with 1 no step is ever forgotten",
+                parameter="momentum",
+            )
         if not 0 <= self.average <= 1:
             raise LevelheadError(
                 f"expected a share from 0 to 1, got {self.average}", parameter="average"
