@@ -25,6 +25,7 @@ ROWS = {
     "conditional_expressions": "conditional expressions in 100 code lines",
     "packed_assignments": "packed assignments in 100 code lines",
     "comment_lines": "comment lines in 100 code lines",
+    "docstrings": "docstrings in 100 code lines",
     "docstring_lines": "docstring lines in 100 code lines",
     "anys": "`Any` in 100 code lines",
     "characters": "characters in a code line",
@@ -42,6 +43,7 @@ class Counts:
     code_lines: int = 0
     characters: int = 0
     comment_lines: int = 0
+    docstrings: int = 0
     docstring_lines: int = 0
     conditional_expressions: int = 0
     packed_assignments: int = 0
@@ -65,15 +67,18 @@ def count_source(source: str) -> Counts:
     """Count one file.
 
     >>> count_source("# Two at once.\\na, b = 1, 2  # why\\nc = a if b else 3\\n")
-    Counts(code_lines=2, characters=35, comment_lines=1, docstring_lines=0, conditional_expressions=1, \
-packed_assignments=1, anys=0)
+    Counts(code_lines=2, characters=35, comment_lines=1, docstrings=0, docstring_lines=0, \
+conditional_expressions=1, packed_assignments=1, anys=0)
     """
     tree = ast.parse(source)
-    docstrings = docstring_line_numbers(tree)
+    docstrings = docstrings_of(tree)
+    documented = {number for lines in docstrings for number in lines}
     comments = comment_line_numbers(source)
-    counts = Counts(docstring_lines=len(docstrings), comment_lines=len(comments))
+    counts = Counts(
+        comment_lines=len(comments), docstrings=len(docstrings), docstring_lines=len(documented)
+    )
     for number, line in enumerate(source.splitlines(), start=1):
-        if line.strip() and number not in docstrings and number not in comments:
+        if line.strip() and number not in documented and number not in comments:
             counts.code_lines += 1
             counts.characters += len(line)
     for node in ast.walk(tree):
@@ -83,14 +88,14 @@ packed_assignments=1, anys=0)
     return counts
 
 
-def docstring_line_numbers(tree: ast.Module) -> set[int]:
-    """Return the numbers of the lines of all docstrings, quotes included."""
-    numbers: set[int] = set()
+def docstrings_of(tree: ast.Module) -> list[range]:
+    """Return the numbers of the lines of each docstring, quotes included."""
+    docstrings: list[range] = []
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             first = node.body[0]
-            numbers.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    return numbers
+            docstrings.append(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return docstrings
 
 
 def comment_line_numbers(source: str) -> set[int]:
