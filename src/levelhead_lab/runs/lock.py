@@ -35,7 +35,7 @@ def lock_folder(path: Path, *, writes: bool = True) -> Iterator[None]:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"{path}: this folder cannot be made ({error.strerror.lower()})"
+        reason = f"{path}: this folder cannot be made ({str(error.strerror).lower()})"
         raise LevelheadError(reason) from None
     if not writes:
         yield
