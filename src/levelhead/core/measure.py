@@ -191,7 +191,7 @@ def calibration_error(
         temperature: by which logits are divided before the softmax.
 
     >>> logits = np.log([[3.0, 1.0], [3.0, 1.0]])  # both say 75 % for the first class, and one is right
-    >>> calibration_error(logits, [0, 1])
+    >>> round(calibration_error(logits, [0, 1]), 6)
     0.25
 
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
