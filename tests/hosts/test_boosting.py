@@ -139,6 +139,18 @@ def test_logits_may_be_scaled_too():
     assert np.allclose(model.decision_function(np.arange(300)), scaled)
 
 
+def test_a_single_row_of_two_classes_stays_a_row_where_two_columns_were_fitted():
+    second = LOGITS[:, 1] - LOGITS[:, 0]
+    model = AdjustedPredictor(lambda rows: LOGITS[rows][..., :2], kind="logits")
+    model.fit(np.arange(300), TRUE % 2)
+    together = model.decision_function(np.arange(3))
+    np.testing.assert_allclose(model.decision_function(2), together[2])
+    assert model.predict_proba(2).shape == (2,)
+    of_the_second = AdjustedPredictor(lambda rows: second[rows], kind="logits")
+    of_the_second.fit(np.arange(300), TRUE % 2)
+    assert of_the_second.predict(np.arange(2)).shape == (2,)
+
+
 @pytest.mark.parametrize("row", [[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
 def test_a_single_row_of_logits_is_taken_though_it_looks_like_probabilities(row):
     tuned = lh.tune(LOGITS, TRUE)

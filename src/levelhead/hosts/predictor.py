@@ -86,6 +86,7 @@ class AdjustedPredictor:
         self._scores_of = predict
         self._kind: Kind | None = kind
         self.classes = classes
+        self._gave_two_columns = False
         self.tuned_: Tuned | None = None
         if tuned is not None:
             self.tuned_ = self._check_tuned(tuned_of(tuned))
@@ -140,6 +141,7 @@ class AdjustedPredictor:
         # Labels, counts and targets by label become positions and names, as `tune` has them.
         raw_scores = self._scores_of(X)
         scores = self._scores(raw_scores, None)
+        self._gave_two_columns = to_numpy(raw_scores).shape == (len(scores), 2)
         if self.classes is None:
             names = _titles(raw_scores, counts)
             if are_names(y):
@@ -202,7 +204,8 @@ class AdjustedPredictor:
         """Return what the function gives as an array [N, K]: [N] is of the second of two classes.
 
         A booster gives [N] of two classes. A service may give a single row [K], which must not be taken for K samples
-        of two classes: where more than two classes are known, [K] stays a row.
+        of two classes: where more than two classes are known, [K] stays a row. So does a pair of numbers, if the
+        function gave two columns when it was fitted.
 
         Args:
             raw_scores: what the function gave, perhaps a data frame.
@@ -217,7 +220,8 @@ class AdjustedPredictor:
         expected_classes = tuned_classes
         if self.classes is not None:
             expected_classes = len(self.classes)
-        if values.ndim == 1 and expected_classes in (None, 2):
+        is_row = self._gave_two_columns and values.shape == (2,)
+        if values.ndim == 1 and expected_classes in (None, 2) and not is_row:
             if self.kind == "probabilities":
                 first = 1 - values
             elif self.kind == "log-probabilities":
