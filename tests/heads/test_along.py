@@ -289,6 +289,7 @@ def scores(model, batches):
 
 
 @pytest.mark.slow  # transformers takes seconds to import
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch's own, where a CPU lacks BF16
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_llama_is_adjusted_saved_and_loaded(llama, tmp_path, dtype):
     make, batches = llama
