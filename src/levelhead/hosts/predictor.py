@@ -140,8 +140,9 @@ class AdjustedPredictor:
         """
         # Labels, counts and targets by label become positions and names, as `tune` has them.
         raw_scores = self._scores_of(X)
-        scores = self._scores(raw_scores, None)
-        self._gave_two_columns = to_numpy(raw_scores).shape == (len(scores), 2)
+        values = self._in_class_order(raw_scores)
+        self._gave_two_columns = values.ndim == 2 and values.shape[1] == 2
+        scores = self._in_columns(values, None)
         if self.classes is None:
             names = _titles(raw_scores, counts)
             if are_names(y):
@@ -175,7 +176,8 @@ class AdjustedPredictor:
     def decision_function(self, X: FunctionInputs) -> np.ndarray:
         """Return the adjusted scores, [N, K]; of a single row [K] that the function gives, [K]."""
         tuned = self._tuned()
-        return np.asarray(tuned.apply(self._scores(self._scores_of(X), tuned.classes)))
+        values = self._in_class_order(self._scores_of(X))
+        return np.asarray(tuned.apply(self._in_columns(values, tuned.classes)))
 
     def predict(self, X: FunctionInputs) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""
@@ -200,27 +202,26 @@ class AdjustedPredictor:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         return self.tuned_
 
-    def _scores(self, raw_scores: object, tuned_classes: int | None) -> np.ndarray:
-        """Return what the function gives as an array [N, K]: [N] is of the second of two classes.
+    def _in_columns(self, values: np.ndarray, tuned_classes: int | None) -> np.ndarray:
+        """Return what the function gives as [N, K]: [N] is of the second of two classes.
 
         A booster gives [N] of two classes. A service may give a single row [K], which must not be taken for K samples
         of two classes: where more than two classes are known, [K] stays a row. So does a pair of numbers, if the
         function gave two columns when it was fitted.
 
         Args:
-            raw_scores: what the function gave, perhaps a data frame.
+            values: what the function gave, in the order of the classes.
             tuned_classes: K of what was tuned; None if it is still to be.
 
         Raises:
-            LevelheadError: another number of columns than classes, or columns titled in another order.
+            LevelheadError: another number of columns than classes.
         """
-        values = self._in_class_order(raw_scores)
+        is_row = self._gave_two_columns and values.shape == (2,)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         expected_classes = tuned_classes
         if self.classes is not None:
             expected_classes = len(self.classes)
-        is_row = self._gave_two_columns and values.shape == (2,)
         if values.ndim == 1 and expected_classes in (None, 2) and not is_row:
             if self.kind == "probabilities":
                 first = 1 - values
