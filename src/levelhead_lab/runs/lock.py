@@ -30,13 +30,8 @@ def lock_folder(path: Path, *, writes: bool = True) -> Iterator[None]:
 
     Raises:
         BusyError: at once, if another process, or another block of this one, holds it.
-        LevelheadError: the folder cannot be made: it lies in a file, say.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = f"{path}: this folder cannot be made ({str(error.strerror).lower()})"
-        raise LevelheadError(reason) from None
+    path.mkdir(parents=True, exist_ok=True)
     if not writes:
         yield
         return
