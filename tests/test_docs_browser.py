@@ -43,7 +43,7 @@ def test_each_block_of_code_but_no_output_has_a_button_that_copies_what_is_typed
     copied = "Array.from(document.querySelectorAll('pre'), codeOf)"
     assert page.evaluate(copied)[:2] == ["levelhead demo", "for k in (1,):\n    print(k)\n"]
     page.locator(".copy-code").first.click()
-    page.get_by_text("Copied").wait_for()
+    page.get_by_text("Copied").wait_for(timeout=5000)
 
 
 @pytest.mark.skipif(

@@ -476,7 +476,7 @@ def test_what_has_no_class_is_said(opened, tmp_path, form, labels, counts, says)
     if counts is not None:
         page.fill("#counts", json.dumps(counts))
         page.locator("#counts").blur()
-    page.get_by_text(says).wait_for()
+    page.get_by_text(says).wait_for(timeout=5000)
     assert page.locator("#found").is_hidden()
 
 
@@ -537,7 +537,7 @@ def test_files_too_large_for_a_page_are_refused_before_they_fill_it(opened, tmp_
     content = (tmp_path / "short.npy").read_bytes()
     (tmp_path / "short.npy").write_bytes(content[:-800])
     page.set_input_files("#files", tmp_path / "short.npy")
-    page.get_by_text("short.npy: cut short").wait_for()
+    page.get_by_text("short.npy: cut short").wait_for(timeout=5000)
 
 
 @slow
@@ -626,7 +626,7 @@ def test_a_class_that_is_there_twice_is_refused(opened, tmp_path, titles, counts
         wait(page)
         page.fill("#counts", counts)
         page.locator("#counts").blur()
-    page.get_by_text(says).wait_for()
+    page.get_by_text(says).wait_for(timeout=5000)
     assert page.locator("#found").is_hidden()
 
 
@@ -637,7 +637,7 @@ def test_percentages_are_not_taken_for_logits(opened, tmp_path):
     np.save(tmp_path / "labels.npy", labels)
     page = opened()
     page.set_input_files("#files", [tmp_path / "logits.npy", tmp_path / "labels.npy"])
-    page.get_by_text("Got what looks like percentages: rows from 0 to 100").wait_for()
+    page.get_by_text("Got what looks like percentages: rows from 0 to 100").wait_for(timeout=5000)
 
 
 @slow
@@ -649,7 +649,7 @@ def test_decimal_commas_are_said(opened, tmp_path, title):
     frame.assign(id=range(len(frame)), label=labels).to_csv(path, sep=";", decimal=",", index=False)
     page = opened()
     page.set_input_files("#files", path)
-    page.get_by_text("save decimals with a point").wait_for()
+    page.get_by_text("save decimals with a point").wait_for(timeout=5000)
 
 
 @slow

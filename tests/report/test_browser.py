@@ -217,7 +217,7 @@ def test_the_choice_is_saved_as_a_file(show, tmp_path):
 def test_code_is_copied(show):
     page, _ = show("ten")
     page.get_by_role("button", name="Copy the code").click()
-    page.get_by_text("Copied").first.wait_for()
+    page.get_by_text("Copied").first.wait_for(timeout=5000)
 
 
 def test_what_is_not_worthwhile_is_folded(show):
