@@ -169,10 +169,10 @@ class Table2Reading(NamedTuple):
 def readings_of_table2() -> list[Table2Reading]:
     """Return the readings of Table 2 that are trained in every column.
 
-    >>> balanced, margins = readings_of_table2()
+    >>> of_classes, decay, margins = readings_of_table2()
     >>> margins.row, margins.title
     ('ldam-drw', 'a linear head, and weight decay 5e-4')
-    >>> balanced.places[-1]
+    >>> of_classes.places[-1]
     ('cao2019-64-class/tiny-imagenet-sorted:step:10', 'class-balanced')
     """
     described = tables()["table2-readings"]
