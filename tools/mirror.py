@@ -5,7 +5,9 @@
     python tools/mirror.py --rooms             # each room of ours by itself
 
 Get optax by `pip download --no-deps optax` and unpack the wheel. Tests of a package are left out. A code line is one
-that has code: not blank, no comment alone, no docstring. A packed assignment is one such as `a, b = x, y`.
+that has code: not blank, no comment alone, no docstring. A comment counts if it has a line of its own; a licence or
+the authors at the head of a file say nothing about its code, and do not. A packed assignment is one such as
+`a, b = x, y`.
 """
 
 from __future__ import annotations
@@ -36,8 +38,7 @@ ROWS = {
 class Counts:
     """What was counted in some files.
 
-    `characters` are those of code lines, with their indentation. A comment counts if it has a line
-    of its own.
+    `characters` are those of code lines, with their indentation.
     """
 
     code_lines: int = 0
@@ -66,7 +67,7 @@ class Counts:
 def count_source(source: str) -> Counts:
     """Count one file.
 
-    >>> count_source("# Two at once.\\na, b = 1, 2  # why\\nc = a if b else 3\\n")
+    >>> count_source("a, b = 1, 2  # why\\n# Two at once.\\nc = a if b else 3\\n")
     Counts(code_lines=2, characters=35, comment_lines=1, docstrings=0, docstring_lines=0, \
 conditional_expressions=1, packed_assignments=1, anys=0)
     """
@@ -74,8 +75,11 @@ conditional_expressions=1, packed_assignments=1, anys=0)
     docstrings = docstrings_of(tree)
     documented = {number for lines in docstrings for number in lines}
     comments = comment_line_numbers(source)
+    head = lines_of_head(source)
     counts = Counts(
-        comment_lines=len(comments), docstrings=len(docstrings), docstring_lines=len(documented)
+        comment_lines=len(comments - head),
+        docstrings=len(docstrings),
+        docstring_lines=len(documented),
     )
     for number, line in enumerate(source.splitlines(), start=1):
         if line.strip() and number not in documented and number not in comments:
@@ -106,6 +110,20 @@ def comment_line_numbers(source: str) -> set[int]:
         for token in tokens
         if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#")
     }
+
+
+def lines_of_head(source: str) -> set[int]:
+    """Return the numbers of the lines before the first docstring or code of a file.
+
+    >>> sorted(lines_of_head("# Copyright 2019\\n\\nx = 1\\n# Why.\\n"))
+    [1, 2]
+    """
+    numbers = set()
+    for number, line in enumerate(source.splitlines(), start=1):
+        if line.strip() and not line.startswith("#"):
+            break
+        numbers.add(number)
+    return numbers
 
 
 def is_packed(node: ast.AST) -> bool:
