@@ -51,6 +51,12 @@ def test_a_failure_is_one_line_and_does_not_stop_the_others(where, tmp_path):
     assert (tmp_path / "made").is_file()
 
 
+def test_an_error_of_the_system_names_its_file_and_no_number(tmp_path):
+    gone = tmp_path / "gone"
+    (end,) = run_tasks([f"open({str(gone)!r})"], exec, where="here")
+    assert end.error == f"{gone}: no such file or directory"
+
+
 @pytest.mark.parametrize("where", ["here", "processes"])
 def test_of_a_long_error_the_start_and_the_end_are_kept(where):
     long = "raise ValueError('first ' + 'x' * 200_000 + ' last')"  # more than a pipe holds

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from ..support.errors import LevelheadError, visible
+from ..support.errors import LevelheadError, message_of, visible
 from ..support.extras import message_for_missing
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
@@ -55,12 +55,6 @@ def message_for(error: BaseException, group: Command, words: Sequence[str]) -> s
         message = message_for_missing(error)
         if message is not None:
             return message
-    # "[Errno 2] No such file or directory: 'x'" as "x: no such file or directory".
-    if isinstance(error, OSError) and error.strerror:
-        reason = error.strerror.lower()
-        if error.filename is None:
-            return reason
-        return f"{error.filename}: {reason}"
     if isinstance(error, MemoryError):
         reason = ""
         if str(error):  # how much could not be had
@@ -71,7 +65,7 @@ def message_for(error: BaseException, group: Command, words: Sequence[str]) -> s
         if name:
             options = options_of(group.commands[name])
         return in_cli_words(error, options)
-    return " ".join(str(error).split()) or type(error).__name__
+    return message_of(error)
 
 
 def _usage_message(error: BaseException, name: str) -> str:

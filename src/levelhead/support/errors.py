@@ -87,6 +87,20 @@ def visible(text: str) -> str:
     return "".join(letters)
 
 
+def message_of(error: BaseException) -> str:
+    """Return what an error says: that of the system without its number, the name of the file first.
+
+    >>> message_of(FileNotFoundError(2, "No such file or directory", "counts.csv"))
+    'counts.csv: no such file or directory'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror.lower()
+        if error.filename is None:
+            return reason
+        return f"{error.filename}: {reason}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 @contextmanager
 def in_file(path: object) -> Iterator[None]:
     """Put the name of a file before the message of a LevelheadError raised in the block.

@@ -27,7 +27,7 @@ import torch
 
 from levelhead.core import measure
 from levelhead.core.rules import RULES
-from levelhead.support.errors import Advice, LevelheadError, check_choice
+from levelhead.support.errors import Advice, LevelheadError, check_choice, message_of
 from levelhead.support.text import read as read_text
 
 from ..lab.choices import Executor
@@ -251,7 +251,7 @@ def _find_unfinished(
             if trained.finished:
                 check_finished(trained, spec)
         except (ValueError, OSError) as error:
-            errors[trained] = str(error)
+            errors[trained] = message_of(error)
     return [spec for trained, spec in spec_of.items() if not trained.finished], errors
 
 

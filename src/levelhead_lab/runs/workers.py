@@ -23,7 +23,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from levelhead.support.errors import LevelheadError
+from levelhead.support.errors import LevelheadError, message_of
 from levelhead.support.extras import install_command
 
 from .signals import exit_with_parent, interrupts_blocked
@@ -168,10 +168,10 @@ def _do_task(do: Do, task: object, folder: Path | None = None) -> Answer:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
         # Our own errors and those of the system are sentences; others need their kind to be read.
-        kind = ""
-        if not isinstance(wrong, ValueError | OSError):
-            kind = f"{type(wrong).__name__}: "
-        error = " ".join(f"{kind}{wrong}".split()) or type(wrong).__name__
+        error = message_of(wrong)
+        kind = type(wrong).__name__
+        if not isinstance(wrong, ValueError | OSError) and error != kind:
+            error = f"{kind}: {error}"
         # Of a message as long as a program, what happened is at either end.
         if len(error) > 2000:
             error = f"{error[:1000]} ... ({len(error) - 2000:,} characters left out) ... {error[-1000:]}"
