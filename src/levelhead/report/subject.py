@@ -464,6 +464,6 @@ def with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
     """Return files by what they hold, with the sha256 of each: where the page's numbers come from.
 
     Args:
-        files: {"logits": FILE:KEY, ...}; the digest is of the whole file.
+        files: ``{"logits": FILE:KEY, ...}``; the digest is of the whole file.
     """
     return {role: f"{file}, sha256 {arrays.sha256(file)}" for role, file in files.items()}
