@@ -382,6 +382,17 @@ def test_metrics_and_floors_need_labels(files, levelhead):
     assert (status, err) == (2, "levelhead: --floor: this needs --labels\n")
 
 
+def test_a_picture_of_the_classes_needs_labels_and_no_choice_is_left_without_it(
+    files, levelhead, tmp_path
+):
+    pytest.importorskip("matplotlib")
+    outputs = ("--plot", "recall.png", "-o", "tuned.json")
+    status, out, err = levelhead("tune", "--logits", "L.npy", *outputs)
+    assert (status, out) == (2, "")
+    assert err.splitlines()[-1] == "levelhead: --plot: this needs --labels"
+    assert not (tmp_path / "tuned.json").exists()
+
+
 def test_a_loss_is_not_compared_with_the_fall_of_accuracy(levelhead, tmp_path):
     rng = np.random.default_rng(0)
     shares = [0.8, 0.15, 0.05]

@@ -181,6 +181,8 @@ def tune(
     # Choose, then write: nothing is written if a file has changed while it was read.
     inputs = Inputs(logits, labels, counts, read_names(names), label_column, background)
     choice = choose(inputs, request, several_labels=several_labels)
+    if choice.tuned.evidence is None:
+        refuse("this needs --labels", plot=plot)
     choice.samples.check_unchanged()
     beside = {"norms": norms, "features": features}
     write_choice(choice, beside, out, plot, new=not force)
