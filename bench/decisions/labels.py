@@ -1,21 +1,24 @@
-"""Does it pay to leave labels in doubt alone? Offsets chosen on few held-out samples, measured on many others.
+"""Does it pay to leave labels in doubt alone, and do floors hold? Chosen on few samples, measured on many others.
 
 Compared are the model as it is, every label at its offset (what `tune_labels` does), and only labels whose own measured
-gain is above 0. Models are one-vs-rest logistic regressions.
+gain is above 0. Floors are asked for of all labels at once. Models are one-vs-rest logistic regressions.
 
-    python -m bench.decisions.labels --seeds 4 -o results/multilabel.json   # and the table of docs/labels.md
+    python -m bench.decisions.labels --seeds 4 -o results/multilabel.json   # and the tables of docs/labels.md
 """
 
 import argparse
 import json
+import math
 import platform
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import betabinom
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
@@ -26,11 +29,15 @@ from levelhead.labels.judge import judge_labels
 from levelhead.support.warnings import quiet
 from levelhead_lab.paper.markdown import fill, markdown_table
 
+from .real_gains import floors_table
+
 ROOT = Path(__file__).parents[2]
 RECORD = Path("results/multilabel.json")
 PAGE = ROOT / "docs" / "labels.md"
 COMPARED = {"balanced_error": "balanced error", "macro_f1": "100 - macro F1", "error": "error"}
 POLICIES = ("as it is", "every label", "own gain above 0")
+HELD_OUT = (100, 400)  # samples that offsets are chosen on
+FLOORS = (0.5, 0.7, 0.9)  # recalls
 
 
 def data_sets(seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -70,8 +77,8 @@ def losses_of(tuned: lh.Tuned, logits: np.ndarray, labels: np.ndarray) -> tuple[
     return tuple(float(np.mean(metric.loss(table))) for table in tables)
 
 
-def measure(seed: int) -> Iterator[tuple[str, int, str, tuple[float, ...]]]:
-    """Yield (set, held-out samples, metric, loss of each policy)."""
+def scored_sets(seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield name, logits and labels of samples that a model was not trained on."""
     for name, x, y in data_sets(seed):
         order = np.random.default_rng(seed).permutation(len(x))
         train = order[: len(x) // 3]
@@ -79,13 +86,41 @@ def measure(seed: int) -> Iterator[tuple[str, int, str, tuple[float, ...]]]:
         scale = x.std()
         model = OneVsRestClassifier(LogisticRegression(max_iter=300))
         model.fit(x[train] / scale, y[train])
-        logits = model.decision_function(x[rest] / scale)
-        labels = y[rest]
-        for held in (100, 400):
-            for metric in COMPARED:
-                tuned = lh.tune_labels(logits[:held], labels[:held], metric=metric)
-                # Both sizes are measured on the same samples, those after the larger.
-                yield name, held, metric, losses_of(tuned, logits[400:], labels[400:] == 1)
+        yield name, model.decision_function(x[rest] / scale), y[rest]
+
+
+def measure(logits: np.ndarray, labels: np.ndarray) -> Iterator[tuple[int, str, tuple[float, ...]]]:
+    """Yield (held-out samples, metric, loss of each policy)."""
+    # All sizes are measured on the same samples, those after the largest.
+    new = slice(max(HELD_OUT), None)
+    for held in HELD_OUT:
+        for metric in COMPARED:
+            tuned = lh.tune_labels(logits[:held], labels[:held], metric=metric)
+            yield held, metric, losses_of(tuned, logits[new], labels[new] == 1)
+
+
+def measure_floors(logits: np.ndarray, labels: np.ndarray) -> Iterator[list[float]]:
+    """Yield (held-out samples, probability said, the same of so many new samples, whether it holds) of each floor."""
+    new = slice(max(HELD_OUT), None)
+    for held, floor in product(HELD_OUT, FLOORS):
+        tuned = lh.tune_labels(logits[:held], labels[:held], floors=floor)
+        for asked in tuned.floors:
+            here = labels[:held, asked.index] == 1
+            there = labels[new, asked.index] == 1
+            right_here = count_positive(tuned, logits[:held][here], asked.index)
+            right_there = count_positive(tuned, logits[new][there], asked.index)
+            least = math.ceil(floor * there.sum() - 1e-9)
+            # A recall that is spread as `tune_labels` takes it to be, on as many samples as there are.
+            wrong_here = here.sum() - right_here
+            spread = betabinom(there.sum(), max(right_here, 1), wrong_here + 1)
+            of_new = float(spread.sf(least - 1))
+            holds = float(right_there >= least)
+            yield [held, round(asked.probability, 3), round(of_new, 3), holds]
+
+
+def count_positive(tuned: lh.Tuned, logits: np.ndarray, index: int) -> int:
+    """Return how many samples are predicted to have a label."""
+    return int((tuned.apply(logits)[:, index] > 0).sum())
 
 
 def labels_table(rows: list[dict[str, Any]]) -> str:
@@ -108,10 +143,15 @@ def main() -> None:
     options = parser.parse_args()
     began = time.perf_counter()
     rows: dict[tuple[str, int, str], list[tuple[float, ...]]] = {}
+    floors = []
     with quiet():
         for seed in range(options.seeds):
-            for name, held, metric, losses in measure(seed):
-                rows.setdefault((name, held, metric), []).append(losses)
+            for name, logits, labels in scored_sets(seed):
+                for held, metric, losses in measure(logits, labels):
+                    rows.setdefault((name, held, metric), []).append(losses)
+                for measured in measure_floors(logits, labels):
+                    # Labels of one model are alike, so it is one draw.
+                    floors.append([f"{name}, seed {seed}", *measured])
     table = []
     for (name, held, metric), losses in rows.items():
         mean = np.mean(losses, axis=0).round(4).tolist()
@@ -122,6 +162,7 @@ def main() -> None:
             row["spread"] = dict(zip(POLICIES, spread, strict=True))
         table.append(row)
     print(labels_table(table))
+    print(floors_table({"floors": floors}))
     if options.out:
         facts = {
             "command": f"python -m bench.decisions.labels --seeds {options.seeds} -o {options.out}",
@@ -129,9 +170,11 @@ def main() -> None:
             "machine": platform.machine(),
             "seconds": round(time.perf_counter() - began, 1),
         }
-        options.out.write_text(json.dumps(facts | {"rows": table}, indent=1) + "\n")
+        record = facts | {"rows": table, "floors": floors}
+        options.out.write_text(json.dumps(record) + "\n")
     if options.out == RECORD:
         fill(PAGE, "in doubt", labels_table(table))
+        fill(PAGE, "floors", floors_table({"floors": floors}))
 
 
 if __name__ == "__main__":

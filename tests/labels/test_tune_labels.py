@@ -1,11 +1,13 @@
 """Several labels per sample: one exact threshold for each, against brute force over all of them."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn import metrics as sk
 
 import levelhead as lh
@@ -32,6 +34,14 @@ def tune(logits, labels, counts: Any = None, **options) -> Any:
     return lh.tune_labels(logits, labels, counts, **options)
 
 
+def right_for(floor, n):
+    """How many of n positives must be right: the threshold is below the m-th, an order statistic."""
+    if floor == 0:
+        return 0
+    enough = [m for m in range(1, n + 1) if stats.beta(m, n - m + 1).sf(floor) >= 0.9]
+    return enough[0] if enough else 1 + math.ceil(floor * (n - 1) - 1e-9)
+
+
 FLOORS = {
     "none": (None, [0, 0, 0]),
     "for all": (0.8, [0.8, 0.8, 0.8]),
@@ -52,17 +62,15 @@ def test_each_label_is_as_good_as_its_best_threshold(metric, ties, floors):
     tuned = tune(logits, labels, metric=metric, cost=cost, floors=asked, names=["0", "1", "rare"])
     predicted = (tuned.apply(logits) > 0).astype(int)
     for k in range(3):
+        positive = labels[:, k] == 1
+        needed = right_for(least[k], int(positive.sum()))
         costs = COST if cost is None else cost[k]
         tried = [(logits[:, k] > t).astype(int) for t in thresholds(logits[:, k])]
-        allowed = [
-            decisions
-            for decisions in tried
-            if decisions[labels[:, k] == 1].mean() >= least[k] - 1e-12
-        ]
+        allowed = [decisions for decisions in tried if decisions[positive].sum() >= needed]
         best = min(by_hand(metric, labels[:, k], decisions, costs) for decisions in allowed)
         loss = by_hand(metric, labels[:, k], predicted[:, k], costs)
         assert loss == pytest.approx(best, abs=1e-9)
-        assert predicted[labels[:, k] == 1, k].mean() >= least[k] - 1e-12
+        assert predicted[positive, k].sum() >= needed
 
 
 def decided_without_the_fold(logits, labels, metric, rng):
@@ -186,6 +194,28 @@ def test_floors_that_the_model_does_not_meet_are_worth_moving_for():
     assert tuned.worthwhile
     assert (tuned.apply(logits)[labels[:, 2] == 1, 2] > 0).mean() >= 0.9
     assert "class 2: recall of at least 90.0% with" in str(tuned)
+
+
+def test_floors_hold_on_new_samples_about_as_often_as_is_said():
+    logits, labels = samples(400, rates=np.full(60, 0.3), ties=False)
+    new_logits, new_labels = samples(20_000, rates=np.full(60, 0.3), ties=False, seed=1)
+    for floor, certainty in ((0.9, 0.9), (0.8, 0.9), (0.9, 0.6)):
+        tuned = tune(logits, labels, floors=floor, certainty=certainty)
+        found = ((tuned.apply(new_logits) > 0) & (new_labels == 1)).sum(axis=0)
+        holds = (found / new_labels.sum(axis=0) >= floor).mean()
+        said = [asked.probability for asked in tuned.floors]
+        assert min(said) >= certainty
+        assert holds == pytest.approx(np.mean(said), abs=0.12)
+
+
+def test_a_floor_that_few_positives_cannot_make_certain_is_met_on_them():
+    logits, labels = samples(60, ties=False, apart=0.5)
+    tuned = tune(logits, labels, floors={2: 0.9})
+    positive = labels[:, 2] == 1
+    n = int(positive.sum())
+    assert n < 20  # for a floor of 90 % with 90 %, 22 are needed: 0.9^22 is 10 %
+    assert (tuned.apply(logits)[positive, 2] > 0).sum() >= math.ceil(0.9 * n)
+    assert tuned.floors[0].probability < 0.9
 
 
 def test_a_floor_that_a_label_left_alone_misses_is_not_listed_as_kept():
@@ -401,6 +431,10 @@ MISTAKES = {
     "an unknown floor": (
         {"floors": {"x": 0.5}, "names": list("abc")},
         "floors: unknown class name 'x'",
+    ),
+    "a certainty of 1": (
+        {"floors": 0.5, "certainty": 1},
+        "certainty: expected a probability from 0.5 to 1, got 1",
     ),
     "a word": ({"floors": "high"}, "floors: expected a recall"),
     "an unknown metric": ({"metric": "f1"}, "metric: expected error, balanced_error, macro_f1"),

@@ -127,6 +127,7 @@ def check_label_metric(
 
 def check_label_floors(
     floors: float | Sequence[float] | Mapping[str, float] | None,
+    certainty: float,
     truth: np.ndarray,
     names: Sequence[str] | None,
 ) -> np.ndarray:
@@ -134,13 +135,15 @@ def check_label_floors(
 
     Args:
         floors: a recall for all labels, one for each, {label: recall}, or None.
+        certainty: how likely each is to hold on new samples.
         truth: labels [N, K].
         names: of the labels.
 
     Raises:
         LevelheadError: an unknown label, a recall outside of 0 to 1, or a floor for a label that no
-            sample here has: nothing could be said about its recall.
+            sample here has: nothing could be said about its recall; or no certainty that a `Goal` takes.
     """
+    Goal(certainty=certainty)  # which refuses what is no such probability
     size = truth.shape[1]
     least = np.zeros(size)
     if floors is None:

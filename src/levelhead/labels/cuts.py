@@ -9,8 +9,8 @@ What a cut counts are `Tables` of two classes, the samples without the label and
 every `Metric` is a loss of cuts as well.
 
 The road: `Cuts.of` sorts the N logits of a label once, in N log N, and counts by running sums what each of the
-m + 1 cuts predicts. `best_offset` takes the metric of all of them at once, drops those that miss a floor, and
-returns the middle of the widest range of thresholds that are equally good. Without folds dealt and labels
+m + 1 cuts predicts. `best_offset` takes the metric of all of them at once, drops those with too few positives for a
+floor, and returns the middle of the widest range of thresholds that are equally good. Without folds dealt and labels
 checked (tune_labels.py), this knows nothing but one column of numbers.
 """
 
@@ -24,7 +24,6 @@ import numpy as np
 from ..core.metrics import Metric, Tables
 
 SAME_LOSS = 1e-10  # losses closer than this are equal: they differ by rounding
-_ROUNDING = 1e-11  # of a recall
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,16 +98,16 @@ class Cuts:
         """Return the cut that an offset makes: how many distinct logits are above ``-offset``."""
         return int((self.values > -offset).sum())
 
-    def best_offset(self, metric: Metric, floor: float = 0.0) -> float:
-        """Return the offset of least loss at which the positives' recall is the floor or more.
+    def best_offset(self, metric: Metric, need: int = 0) -> float:
+        """Return the offset of least loss at which enough positives are right.
 
-        The last cut predicts everything, so some cut meets any floor.
+        The last cut predicts everything, so some cut has as many as there are.
 
         Args:
             metric: a loss of two classes (`Metric.for_labels`).
-            floor: the least recall of the positives, on these very samples; 0 for none.
+            need: how many positives must be right (`needed_right`); 0 without a floor.
         """
-        meets = self.tables.recall[:, 1] >= floor - _ROUNDING
+        meets = self.tables.right[:, 1] >= need
         return self.offset_of_least(np.where(meets, metric.loss(self.tables), np.inf))
 
     def offset_of_least(self, losses: np.ndarray) -> float:

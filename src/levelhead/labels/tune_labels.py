@@ -23,7 +23,7 @@ from ..core.arguments import check_chosen_on, check_level
 from ..core.class_names import as_names, check_titles, listed, names_of_columns
 from ..core.counts import Counts
 from ..core.doubts import Doubt, doubt_training_rows, issue_warnings
-from ..core.floors import holds_with
+from ..core.floors import holds_with, needed_right
 from ..core.metrics import Metric
 from ..core.rules import Offsets
 from ..core.samples import FOLDS, deal
@@ -53,6 +53,7 @@ def tune_labels(
     metric: str | Metric = DEFAULT_METRIC,
     cost: Array | None = None,
     floors: float | Sequence[float] | Mapping[str, float] | None = None,
+    certainty: float = 0.9,
     chosen_on: str = "held-out",
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
@@ -76,8 +77,10 @@ def tune_labels(
             `balanced_error`, which takes any number of false alarms for a rare label that is found;
             or any other name or `Metric`, of two classes: without and with the label.
         cost: [2, 2] or [K, 2, 2], row true, column predicted: the metric is then the mean cost.
-        floors: least recall of the positives: a number for all labels, one for each, or
-            {label: recall}.
+        floors: least recall of the positives, that new samples should reach, too: a number for all
+            labels, one for each, or {label: recall}.
+        certainty: how likely each floor is to hold on new samples, as in `Goal`. Where all positives
+            here are too few for it, the floor is met on these; the `Tuned` says what came of it.
         kind: `probabilities` if they come after the sigmoid.
         chosen_on, level, rng, training, names, progress: as in `tune`; names are of the labels, and
             titles of a data frame's columns say them as well.
@@ -106,7 +109,8 @@ def tune_labels(
     label_names = _names_of_labels(logits, labels, counts, names)
     if label_names is not None:
         label_names = tuple(as_names(label_names, size))
-    least = check_label_floors(floors, truth, label_names)
+    least = check_label_floors(floors, certainty, truth, label_names)
+    asked = [_LabelFloor(recall, certainty) for recall in least.tolist()]
     positives = check_label_counts(counts, truth, label_names)
     usable = has_both(truth)
     if not usable.any():
@@ -122,7 +126,7 @@ def tune_labels(
         cost_matrix = None
         if costs is not None:
             cost_matrix = costs[k]
-        fit = _fit_label(scores[:, k], truth[:, k], of_label, cost_matrix, least[k], generator)
+        fit = _fit_label(scores[:, k], truth[:, k], of_label, cost_matrix, asked[k], generator)
         offset[k] = fit.offset
         after[:, k] = fit.decided
         if progress is not None:
@@ -146,7 +150,7 @@ def tune_labels(
         kind=kind,
         chosen_on=chosen_on,
         n=len(truth),
-        floors=_floors(scores, truth, offset, least),
+        floors=_floors(scores, truth, offset, asked),
         warnings=issue_warnings(doubts),
         task="multilabel",
     )
@@ -178,6 +182,29 @@ def _names_of_labels(
     return known[0]
 
 
+class _LabelFloor(NamedTuple):
+    """The least recall of a label, and how likely that is to hold on new samples.
+
+    A floor puts the threshold just below one of n positives. Where m are then right, the recall on new samples is
+    spread as Beta(m, n - m + 1), as an order statistic is. That is what core/floors.py says of m - 1 right of
+    n - 1: the positive that the threshold hangs on is left out.
+    """
+
+    least: float  # 0 for none
+    certainty: float
+
+    def need(self, positives: int) -> int:
+        """Return how many positives must be right, of n of them."""
+        if self.least == 0:
+            return 0
+        others = np.array([positives - 1])
+        return 1 + int(needed_right(np.array([self.least]), others, self.certainty)[0])
+
+    def probability(self, right: int, positives: int) -> float:
+        """Return how likely the floor is to hold on new samples, where so many of n positives are right."""
+        return float(holds_with(max(right - 1, 0), positives - 1, self.least))
+
+
 class _LabelFit(NamedTuple):
     """What was chosen for a label, and what is decided by choices that have not seen the sample."""
 
@@ -190,7 +217,7 @@ def _fit_label(
     positive: np.ndarray,
     metric: Metric,
     cost: np.ndarray | None,
-    floor: float,
+    floor: _LabelFloor,
     rng: np.random.Generator,
 ) -> _LabelFit:
     """Choose the offset of one label, on all samples [N] and without each fold.
@@ -203,7 +230,7 @@ def _fit_label(
         positive: [N] bool, which samples have it.
         metric: a loss of two classes.
         cost: [2, 2], where the metric is a cost.
-        floor: the least recall of the positives; 0 for none.
+        floor: the least recall of the positives.
         rng: deals the folds.
     """
     # Two classes are dealt, so that every fold has its share of the positives.
@@ -212,7 +239,8 @@ def _fit_label(
     ordered = logits[order]
     ordered_positive = positive[order]
     ordered_fold = fold[order]
-    offset = Cuts.of_sorted(ordered, ordered_positive, cost).best_offset(metric, floor)
+    cuts = Cuts.of_sorted(ordered, ordered_positive, cost)
+    offset = cuts.best_offset(metric, floor.need(int(positive.sum())))
     decided = logits > 0
     for f in range(FOLDS):
         held = fold == f
@@ -221,34 +249,37 @@ def _fit_label(
         if not held.any() or not kept_positive.any() or kept_positive.all():
             continue  # nothing to decide, or nothing to choose by
         cuts = Cuts.of_sorted(ordered[kept], kept_positive, cost)
-        decided[held] = logits[held] + cuts.best_offset(metric, floor) > 0
+        without = cuts.best_offset(metric, floor.need(int(kept_positive.sum())))
+        decided[held] = logits[held] + without > 0
     return _LabelFit(offset, decided)
 
 
 def _floors(
-    scores: np.ndarray, truth: np.ndarray, offset: np.ndarray, least: np.ndarray
+    scores: np.ndarray, truth: np.ndarray, offset: np.ndarray, asked: Sequence[_LabelFloor]
 ) -> tuple[Floor, ...]:
     """Return each floor that was asked for, with the probability that it holds.
 
     By the decisions of the chosen offsets on all samples: where a threshold was chosen, the floor is met
-    there, and `holds_with` says how likely it is met on new samples.
+    there, mostly with a margin.
 
     Args:
         scores, truth: [N, K] each.
         offset: [K], what was chosen.
-        least: [K], the recalls that were asked for; 0 for none.
+        asked: a floor for each label.
     """
     floors = []
-    for k in np.flatnonzero(least > 0).tolist():
+    for k, floor in enumerate(asked):
+        if floor.least == 0:
+            continue
         positive_scores = scores[truth[:, k], k]
         # Of the positives alone: a recall does not depend on the others.
         right = int((positive_scores + offset[k] > 0).sum())
         floors.append(
             Floor(
                 index=k,
-                least=float(least[k]),
-                probability=float(holds_with(right, len(positive_scores), float(least[k]))),
-                held_before=bool((positive_scores > 0).mean() >= least[k]),
+                least=floor.least,
+                probability=floor.probability(right, len(positive_scores)),
+                held_before=bool((positive_scores > 0).mean() >= floor.least),
             )
         )
     return tuple(floors)
