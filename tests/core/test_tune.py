@@ -336,6 +336,17 @@ def test_counts_of_folds_add_up():
     assert without.counted
 
 
+def test_folds_without_counts_have_those_of_all_their_labels():
+    """Also of a class that has no sample in most of the folds."""
+    logits, labels = calibrated(16, 240)
+    labels[labels == 3] = 2
+    labels[:2] = 3
+    folds = [(logits[i::6], labels[i::6], None) for i in range(6)]
+    assert lh.tune_folds(folds).counts == tuple(np.bincount(labels))
+    without_one = [(x[y != 3], y[y != 3], None) for x, y, _ in folds]
+    assert lh.tune_folds(without_one).counts[3] == 1  # as in `tune`
+
+
 def test_folds_whose_scores_or_classes_are_not_those_of_the_others_are_refused():
     logits, labels = calibrated(16, 240)
     words = np.array(["ant", "cat", "elk", "fox"])

@@ -244,11 +244,16 @@ def tune_folds(
     # Each fold is checked by itself above, and here against the others.
     _check_alike(parts)
     # One set of samples: counts add up, as if one model had seen all that the models of the folds saw.
+    labels = np.concatenate([part.labels for part in parts])
+    counts = np.sum([part.counts for part in parts], axis=0)
+    if all(part.counted for part in parts):
+        # A class has a count of 1 in each fold that lacks it, and here in all of them together.
+        counts = np.maximum(np.bincount(labels, minlength=len(counts)), 1)
     joined = replace(
         parts[0],
         logits=np.concatenate([to_numpy(part.logits) for part in parts]),
-        labels=np.concatenate([part.labels for part in parts]),
-        counts=np.sum([part.counts for part in parts], axis=0),
+        labels=labels,
+        counts=counts,
         names=next((part.names for part in parts if part.names is not None), None),
         counted=any(part.counted for part in parts),
     )
