@@ -93,6 +93,16 @@ def test_a_strength_brings_the_predicted_shares_nearest_to_the_target(rule):
     assert apart(tuned.strength) <= nearest + 1e-9
 
 
+@pytest.mark.parametrize("rule", [lh.rules.Shift(0.5), lh.rules.Rescale(0.5)], ids=str)
+def test_a_strength_of_ones_own_is_taken_as_it_is(rule):
+    logits, _ = calibrated(6, 400, shares=np.full(4, 0.25))
+    tuned = lh.tune_unlabelled(logits, counts=COUNTS, rule=rule)
+    ratios = COUNTS.max() / COUNTS
+    by_hand = logits * ratios**0.5 if rule.multiplies else logits + 0.5 * np.log(ratios)
+    assert tuned.strength == 0.5
+    np.testing.assert_allclose(tuned.apply(logits), by_hand)
+
+
 def test_tensors_lists_and_half_precision_are_as_good_as_arrays():
     logits = calibrated(4, 300, shares=np.full(4, 0.25))[0].astype(np.float32)
     wanted = lh.tune_unlabelled(logits).adjustment.offset

@@ -236,7 +236,10 @@ class OneStrength(Rule):
         if is_target:
             target = shares
         direction = self.direction(counts.astype(np.float64), target)
-        strength = match_strength(scores, direction, self.range or (0.0, self.reach), shares)
+        # A strength of one's own is taken as it is, as in `fit`.
+        strength = self.strength
+        if strength is None:
+            strength = match_strength(scores, direction, self.range or (0.0, self.reach), shares)
         return Fits([], self.at(direction, strength), strength)
 
     def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
