@@ -39,6 +39,9 @@ TUNINGS = {
     "floors": lambda: lh.tune(LOGITS, LABELS, COUNTS, metric=lh.Goal("macro_f1", floors={3: 0.2})),
     "target": lambda: lh.tune(LOGITS, LABELS, COUNTS, target=[0.1, 0.2, 0.3, 0.4]),
     "an estimate": lambda: lh.tune(LOGITS, LABELS, COUNTS, target="estimate", unlabelled=LOGITS),
+    "a level in float32": lambda: lh.tune(
+        LOGITS, LABELS, target="estimate", unlabelled=LOGITS, level=np.float32(0.8)
+    ),
     "votes": lambda: lh.tune(softmax(LOGITS).round(1), LABELS, COUNTS, kind="probabilities"),
     "log-probabilities": lambda: lh.tune(np.log(softmax(LOGITS)), LABELS, COUNTS),
     "a class without samples": lambda: lh.tune(LOGITS[LABELS < 3], LABELS[LABELS < 3], COUNTS),

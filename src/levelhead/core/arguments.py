@@ -113,10 +113,16 @@ def check_whole(parameter: str, value: int) -> int:
     return number
 
 
-def check_level(level: float) -> None:
-    """Raise LevelheadError unless an interval can have this level, above 0 and below 1."""
-    if not 0 < finite_number("level", level) < 1:
+def check_level(level: float) -> float:
+    """Return the level of an interval, above 0 and below 1, as a float: it goes into a file.
+
+    >>> check_level(np.float32(0.5))
+    0.5
+    """
+    number = finite_number("level", level)
+    if not 0 < number < 1:
         raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
+    return number
 
 
 def check_chosen_on(chosen_on: str) -> None:

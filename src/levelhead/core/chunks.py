@@ -394,7 +394,7 @@ def tune_mapped(
         again: whether the chunks can be read a second time.
         metric, rule, target, chosen_on, level, rng: as in `tune`.
     """
-    check_level(level)
+    level = check_level(level)
     check_chosen_on(chosen_on)
     drawn = _draw_all(run, reader)
     is_part = drawn.sizes.sum() > len(drawn.labels)

@@ -149,7 +149,7 @@ def estimate_prior(
     check_choice("kind", kind, get_args(Kind))
     kind = read_as(kind)
     check_replicates(bootstrap)
-    check_level(level)
+    level = check_level(level)
     names = _names(logits, held_out, counts, names)
     # What was given, checked. Votes of both kinds are smoothed alike, if there are zeros among them.
     unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))

@@ -153,7 +153,7 @@ def tune_given(
         target, unlabelled, training, features, chosen_on, level, rng, progress: as in `tune`.
     """
     # Check what is not checked yet, and make the goal one of these samples.
-    check_level(level)
+    level = check_level(level)
     check_chosen_on(chosen_on)
     prior = None
     if isinstance(target, str):

@@ -100,7 +100,7 @@ def tune_labels(
     (array([0.05, 1.2 ]), 'better')
     """
     # What was given, checked.
-    check_level(level)
+    level = check_level(level)
     check_chosen_on(chosen_on)
     truth = check_label_table(labels)
     size = truth.shape[1]
