@@ -172,7 +172,7 @@ def test_one_of_several_models_is_shown_in_detail(show):
 
 def test_the_chart_has_a_mark_for_each_class_where_its_recall_is(show):
     page, (subject,) = show("ten")
-    places = page.evaluate("""() => [...document.querySelectorAll("svg g")].map((g) =>
+    places = page.evaluate("""() => [...document.querySelectorAll(".wide svg g")].map((g) =>
         [...g.querySelectorAll("circle")].map((c) => Number(c.getAttribute("cy"))))""")
     recalls = np.array([row.recall for row in subject.rows[::-1]])
     top, bottom = np.array(places).min(), np.array(places).max()
@@ -182,13 +182,15 @@ def test_the_chart_has_a_mark_for_each_class_where_its_recall_is(show):
     np.testing.assert_allclose(heights, wanted, atol=0.001)
 
 
+@pytest.mark.parametrize("width", [390, 1200])
 @pytest.mark.parametrize("name", ["ten", "trained", "strength", "thousand", "labels"])
-def test_the_texts_of_a_chart_are_inside_it_and_apart(show, name):
-    page, _ = show(name)
+def test_the_texts_of_a_chart_are_inside_it_and_apart(show, name, width):
+    page, _ = show(name, width=width)
     wrong = page.evaluate("""() => {
         const wrong = [];
         for (const chart of document.querySelectorAll("svg")) {
           const frame = chart.getBoundingClientRect();
+          if (!frame.width) continue;  // the one for another width
           const texts = [...chart.querySelectorAll("text")];
           const boxes = texts.map((text) => text.getBoundingClientRect());
           boxes.forEach((a, i) => {
@@ -203,6 +205,18 @@ def test_the_texts_of_a_chart_are_inside_it_and_apart(show, name):
         return wrong;
         }""")
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["ten", "trained", "strength", "thousand", "labels"])
+def test_a_phone_shows_the_whole_of_each_chart_at_a_size_that_can_be_read(show, name):
+    page, _ = show(name, width=390)
+    assert not page.locator(".wide").first.is_visible()
+    charts = page.evaluate("""() => [...document.querySelectorAll(".narrow")]
+        .map((place) => [place.scrollWidth - place.clientWidth, place.firstChild.getCTM().a])""")
+    assert charts
+    for beyond, scale in charts:
+        assert beyond == 0
+        assert scale > 0.7
 
 
 def test_the_choice_is_saved_as_a_file(show, tmp_path):

@@ -297,7 +297,7 @@ def test_the_chart_over_the_strength_is_that_of_the_path(rule):
     for at in (0.0, 0.3 * strength, strength, 1.9 * strength):
         shown = float(subject.path.balanced_error_curve.at(at))
         assert shown == pytest.approx(float(path.balanced_error_curve.at(at)), abs=1e-12)
-    assert f"chosen: {strength:.3f}" in strength_chart(subject)
+    assert f"chosen: {strength:.3f}" in strength_chart(subject, subject.path)
     assert "Over the strength" in render_page([subject])
 
 

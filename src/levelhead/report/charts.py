@@ -12,20 +12,25 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
+from ..core.gamma_path import GammaPath
 from ..path.curve import Curve
 from ..show.style import running_mean, short
 from .subject import Subject
-from .svg import Plane, change_mark, nice_ticks, tag
+from .svg import WIDE, Plane, change_mark, nice_ticks, tag
 from .words import MOST_NAMED, share_text
 
 # ---- Recall of each class ----------------------------------------------------------------------
 
 
-def recall_chart(subject: Subject) -> Markup:
+def recall_chart(subject: Subject, width: float = WIDE) -> Markup:
     """Draw the recall of each class before and after, the most frequent class first.
 
     Up to `MOST_NAMED` classes are named, each with a ring where it was and a dot where it is. Of
     more there is a dot for each, and a running mean: one line before, one after.
+
+    Args:
+        subject: whose rows are drawn.
+        width: of the picture; where names need more, it is wider.
     """
     # From the most frequent to the rarest, as recall usually falls: the gain is then at the right end.
     rows = subject.rows[::-1]
@@ -36,13 +41,15 @@ def recall_chart(subject: Subject) -> Markup:
 
     # Names stand side by side where they fit at about 7 units a letter; else they are turned, and
     # the longest of them says how much room there must be below the axis.
+    if is_named:
+        width = max(width, 80 + 13 * len(rows))
     longest = max(map(len, names))
-    is_upright = longest * 7 < 880 / len(rows)
+    is_upright = longest * 7 < (width - 80) / len(rows)
     room = 48.0
     if is_named and not is_upright:
-        room = 40.0 + 6.5 * longest
+        room = 40.0 + 7 * longest
 
-    plane = Plane(960, 260 + room, 52, room, (-0.5, len(rows) - 0.5), (0, 1))
+    plane = Plane(width, 260 + room, 52, room, (-0.5, len(rows) - 0.5), (0, 1))
     parts = [plane.grid((0, 0.25, 0.5, 0.75, 1), "{:.0%}".format)]
     if is_named:
         for i, name in enumerate(names):
@@ -87,20 +94,22 @@ def _dots(plane: Plane, values: np.ndarray, when: str) -> Markup:
 # ---- Over a strength ---------------------------------------------------------------------------
 
 
-def strength_chart(subject: Subject) -> Markup | None:
-    """Draw the error and the balanced error over the strength of the rule; None if it has none.
+def strength_chart(subject: Subject, path: GammaPath, width: float = WIDE) -> Markup:
+    """Draw the error and the balanced error over the strength of a rule that has one.
 
     Both errors, since one pays for the other. The vertical axis begins at 0, so that a small gain
     looks small.
+
+    Args:
+        subject: whose strength is marked.
+        path: of the subject.
+        width: of the picture.
     """
-    path = subject.path
-    if path is None:
-        return None
     # Exact, with a step at every strength where a prediction changes; their names are classes of page.css.
     curves = {"balanced": path.balanced_error_curve, "plain": path.error_curve}
     low, high = path.range
     highest = max(float(curve.values.max()) for curve in curves.values())
-    plane = Plane(960, 320, 64, 52, (low, high), (0.0, max(highest * 1.05, 0.01)))
+    plane = Plane(width, 320, 64, 52, (low, high), (0.0, max(highest * 1.05, 0.01)))
 
     parts = [plane.grid(nice_ticks(*plane.y_range), _error_text)]
     for tick in nice_ticks(low, high):

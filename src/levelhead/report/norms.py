@@ -18,7 +18,7 @@ from markupsafe import Markup
 from ..show.style import short
 from ..support.errors import LevelheadError
 from .subject import Subject
-from .svg import Plane, change_mark, log_ticks, nice_ticks
+from .svg import WIDE, Plane, change_mark, log_ticks, nice_ticks
 
 MOST_LINES = 12  # classes whose norms are drawn over the epochs: six colors, each also dashed
 
@@ -125,12 +125,17 @@ def norm_history(subject: Subject) -> NormHistory | None:
     return NormHistory(np.array(epochs), lines)
 
 
-def training_chart(history: NormHistory) -> Markup:
-    """Draw the norms of some classes over the epochs, from 0, where a vector would have no direction."""
+def training_chart(history: NormHistory, width: float = WIDE) -> Markup:
+    """Draw the norms of some classes over the epochs, from 0, where a vector would have no direction.
+
+    Args:
+        history: the norms.
+        width: of the picture.
+    """
     highest = max(float(line.norms.max()) for line in history.lines)
     x_range = (float(history.epochs.min()), float(history.epochs.max()))
     y_range = (0.0, 1.05 * highest or 1.0)
-    plane = Plane(960, 320, 52, 52, x_range, y_range)
+    plane = Plane(width, 320, 52, 52, x_range, y_range)
     parts = [plane.grid(nice_ticks(*y_range), "{:g}".format)]
     parts += [plane.below(tick, f"{tick:g}") for tick in nice_ticks(*x_range)]
     parts += [plane.line(history.epochs, line.norms, line.color) for line in history.lines]

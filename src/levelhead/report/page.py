@@ -15,6 +15,7 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from .charts import recall_chart, strength_chart
 from .confusion import ConfusedPair, Matrix, matrices, pairs
 from .norms import NormLine, norm_history, norms_chart, training_chart
 from .subject import Subject
+from .svg import Drawing
 from .use_it import TUNED, Code, code_to_use
 
 SEARCHED = 20  # classes from which on their table can be searched
@@ -236,9 +238,9 @@ class Shown:
     tuned_name: str  # under which tuned.json is offered
     tuned_link: str  # its content, as a data: link
     # Charts are <svg>; a note is a sentence or two above its chart.
-    recall_chart: Markup | None
+    recall_chart: Drawing | None
     recall_note: str
-    strength_chart: Markup | None  # of a rule with one strength
+    strength_chart: Drawing | None  # of a rule with one strength
     strength_note: str
     matrices: list[Matrix]  # of few classes; of many there are pairs
     pairs: list[ConfusedPair]
@@ -247,7 +249,7 @@ class Shown:
     calibration_note: str
     norms_chart: Markup | None  # of a rule that multiplies
     norm_lines: list[NormLine]  # the key of the next chart
-    training_chart: Markup | None  # norms over the epochs, of a run with a log
+    training_chart: Drawing | None  # norms over the epochs, of a run with a log
 
 
 def show(subject: Subject, index: int) -> Shown:
@@ -265,7 +267,10 @@ def show(subject: Subject, index: int) -> Shown:
 
     recalls = None
     if tuned.evidence is not None:
-        recalls = recall_chart(subject)
+        recalls = Drawing.of(partial(recall_chart, subject))
+    strengths = None
+    if subject.path is not None:
+        strengths = Drawing.of(partial(strength_chart, subject, subject.path))
 
     # Each part is empty or None where the subject does not have what it needs.
     diagrams = []
@@ -280,7 +285,7 @@ def show(subject: Subject, index: int) -> Shown:
     history = norm_history(subject)
     if history is not None:
         norm_lines = history.lines
-        training = training_chart(history)
+        training = Drawing.of(partial(training_chart, history))
 
     return Shown(
         index=index,
@@ -297,7 +302,7 @@ def show(subject: Subject, index: int) -> Shown:
         tuned_link=f"data:application/json;base64,{base64.b64encode(tuned_json).decode()}",
         recall_chart=recalls,
         recall_note=words.recall_note(subject),
-        strength_chart=strength_chart(subject),
+        strength_chart=strengths,
         strength_note=words.strength_note(subject),
         matrices=matrices(subject),
         pairs=pairs(subject),

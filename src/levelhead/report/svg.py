@@ -19,6 +19,24 @@ from markupsafe import Markup, escape
 
 TOP = 12  # room above what is drawn, for dots at the upper end
 RIGHT = 24  # room at its right, for half of a centered "1,000" at the end of the axis
+WIDE = 960.0  # the width of a picture that fills a page
+NARROW = 400.0  # that of one for a phone, on which texts of a wide one are too small to read
+
+
+class Drawing(NamedTuple):
+    """One chart in two widths, of which page.css shows the one that fits the screen."""
+
+    wide: Markup  # an <svg>
+    narrow: Markup
+
+    @staticmethod
+    def of(chart: Callable[[float], Markup]) -> Drawing:
+        """Return a chart drawn in both widths.
+
+        Args:
+            chart: called with a width, returns an <svg>.
+        """
+        return Drawing(chart(WIDE), chart(NARROW))
 
 
 class Plane(NamedTuple):
