@@ -73,6 +73,27 @@ def test_a_metric_works_with_every_rule_floors_and_targets(rule):
     assert [floor.index for floor in tuned.floors] == [3]
 
 
+@pytest.mark.parametrize("rule", ["offsets", "shift"])
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [
+        (
+            lambda t: 1 - (t.right / t.predicted).mean(axis=-1),
+            "the loss of 'mine' is NaN for some predictions",
+        ),
+        (
+            lambda t: 1 - t.right.sum() / t.sizes.sum(),
+            r"the loss of 'mine' of tables \[.*4\] has shape \[\]",
+        ),
+    ],
+)
+def test_a_metric_that_is_no_number_or_one_for_all_tables_is_refused(rule, loss, reason):
+    """The least of such losses would say nothing. Here class 3 is never predicted, so 0 / 0."""
+    logits = LOGITS - [0, 0, 0, 99]
+    with pytest.raises(lh.LevelheadError, match=f"^metric: {reason}"):
+        lh.tune(logits, LABELS, COUNTS, metric=Metric("mine", "mine", loss), rule=rule)
+
+
 def test_a_metric_goes_along_a_path_and_through_chunks():
     path = lh.gamma_path(LOGITS, LABELS, COUNTS, rule="shift")
     best = path.best("macro_f2")

@@ -366,6 +366,17 @@ def test_folds_whose_scores_or_classes_are_not_those_of_the_others_are_refused()
     assert lh.tune_folds([(logits, labels, COUNTS), first]).names == tuple(words)
 
 
+@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1", lh.Goal(cost=COST)])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_target_of_a_class_with_one_sample_leaves_folds_that_weigh_nothing(rule, metric):
+    logits, labels = calibrated(18, 60)
+    labels[labels == 3] = 2
+    labels[0] = 3
+    tuned = lh.tune(logits + 8, labels, metric=metric, target=[0, 0, 0, 1], rule=rule_of(rule))
+    assert np.isfinite(tuned.gain)
+    assert np.isfinite(tuned.adjustment.offset).all()
+
+
 # -- Large ---------------------------------------------------------------------------------------
 
 
