@@ -347,6 +347,26 @@ def test_a_full_disk_and_a_closed_pipe_show_no_traceback(folder, monkeypatch, un
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_letters_that_the_output_does_not_have_are_written_out(folder, monkeypatch, encoding):
+    """A pipe has another encoding than UTF-8 on Windows: no letter of a name, or of a bar, is an error there."""
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    command = [sys.executable, "-m", "levelhead", "inspect", "m.safetensors"]
+    command += ["--names", "cat,\N{GREEK SMALL LETTER OMEGA},elk,fox"]
+    ended = subprocess.run(command, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"1 \\u03c9" in ended.stdout or b"1 \xcf\x89" in ended.stdout
+
+
+def test_a_command_without_any_output_does_its_work(folder, tmp_path):
+    code = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    words = [*TUNE, "-o", tmp_path / "new.json"]
+    command = [sys.executable, "-c", code, "-m", "levelhead", *words]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "new.json").is_file()
+
+
 def test_too_little_memory_is_said_in_one_line(tmp_path):
     code = """
         import resource, sys

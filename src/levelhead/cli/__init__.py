@@ -25,6 +25,7 @@ common, errors, words: the app, and what all commands share; errors in their wor
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def _run() -> int:
         begin_early_digest(*sys.argv[1:])
     import typer
 
+    prepare_output()
     # A module does not find names by its own `__getattr__`, so it is called.
     app = __getattr__("app")
     from .common import say
@@ -102,6 +104,15 @@ def _run() -> int:
         say(message_for(error, typer.main.get_command(app), sys.argv[1:]))
         drop_output()
         return 2
+
+
+def prepare_output() -> None:
+    """Let standard output take all that is printed: a pipe may not have every letter, and may not be there."""
+    if sys.stdout is None:  # closed by whoever started this process
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper):
+        # On Windows a pipe has no letter for the bars of `inspect`, nor for many a name.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def drop_output() -> None:
