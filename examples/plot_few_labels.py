@@ -59,7 +59,7 @@ for size in sizes:
 print(f"{'images per class':>16} {'measured gain':>30} {'verdict':>20} {'error on test':>15}")
 for size, tuned, error in rows:
     low, high = tuned.gain_interval
-    gain = f"{100 * tuned.gain:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
+    gain = f"{100 * tuned.gain:z.1f} points ({100 * low:.1f} to {100 * high:.1f})"
     print(f"{size:16} {gain:>30} {tuned.verdict:>20} {error:15.1%}")
 
 # %%

@@ -3,8 +3,8 @@ A model that is already trained
 ===============================
 
 Nothing is trained again here: a torch module comes in, its head is found and changed in place, and
-it goes out. All that is needed besides the model are the counts of its training set and some
-labelled images that it was not trained on.
+it goes out. All that is needed besides the model are some labelled images that it was not trained
+on and, if they are known, the counts of its training set.
 """
 
 import matplotlib.pyplot as plt
