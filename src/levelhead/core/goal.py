@@ -28,7 +28,7 @@ from .metrics import COST, Metric, Tables, find_metric
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What a choice of classes is to be good at: `metric=` of `tune` and its kin, where a name is not enough.
+    """What a choice of classes is to be good at: `metric=` where a name is not enough.
 
     Args:
         metric: a name, such as `balanced_error`, `macro_f1` or scikit-learn's `f1_macro`; or a

@@ -149,7 +149,7 @@ class OneStrength(Rule):
     cannot tell two classes of equal counts apart.
 
     Args:
-        strength: a strength of one's own, for `adjust_` and `adjust`; None if `tune` is to fit it.
+        strength: a strength of one's own; None if it is to be fitted.
         range: of the strengths to try, from and to, with 0 in it; its own if None. Widen it where the
             chosen strength lies at its end.
     """
@@ -272,6 +272,9 @@ class Rescale(OneStrength):
     A bias is scaled with its weight vector, as the weight of a feature that is always 1: so scaling
     the head is scaling its logits (`adjustment.scale_head`; ``lh.rescale_(..., bias="keep")`` keeps it).
 
+    Args:
+        strength, range: as in `OneStrength`.
+
     >>> Rescale(0.5).on_head(Head(np.eye(2)), np.array([100, 25])).scale
     array([1., 2.])
     >>> from levelhead import adjust
@@ -330,6 +333,9 @@ class Shift(OneStrength):
 
     For calibrated scores, strength 1 is Bayes' rule from the mix of the training to classes that are all
     alike. Scores that are too large by a temperature T need about T.
+
+    Args:
+        strength, range: as in `OneStrength`.
 
     >>> Shift(1.0).on_head(Head(np.eye(2)), np.array([100, 1])).offset
     array([0.        , 4.60517019])

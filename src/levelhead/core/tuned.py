@@ -1,6 +1,6 @@
 """`Tuned`: what was chosen, what that is worth, and where it comes from.
 
-What `tune` and its kin return and users hold: a rule, its `Adjustment` of each class, the `Evidence` of
+What `tune` and the functions like it return: a rule, its `Adjustment` of each class, the `Evidence` of
 what it is worth. It does four things: says what it is worth (properties), adjusts scores (`apply`), tells
 people (`str`, `summary`, `plot`; the sentences are in evidence_words.py) and goes to a file and back (`save`
 and `load`; the format is in tuned_json.py). Whether it fits another model is asked in tuned_checks.py.
@@ -46,7 +46,7 @@ _CERTAIN = 20  # rows that all look like probabilities, from which on they are p
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What was chosen: what `tune` and its kin return. Errors, gains and shares are not in percent.
+    """What was chosen: what `tune` and the functions like it return. Errors, gains and shares are not in percent.
 
     Args:
         rule: its name: `offsets`, `shift`, `rescale`, `tau`, `scales` or `vector`.
@@ -59,7 +59,8 @@ class Tuned:
         kind: what it was tuned on: `logits`, `probabilities` or `log-probabilities`.
         chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
         n: how many samples there were.
-        temperature: divide adjusted scores by it for calibrated probabilities; None without labels.
+        temperature: divide adjusted scores by it for calibrated probabilities; None without labels,
+            and for several labels per sample.
         target: [K], the shares of the classes in deployment, or None.
         floors: recalls that were asked for.
         prior: what the target was estimated from, or None.

@@ -268,8 +268,8 @@ def adjust(
     Args:
         head: weight [K, d] and, where there is one, bias [K]; or [1, d] where two classes share one
             logit, to which only offsets can be added: that of the second class less the first's.
-        tuned: what `tune` or its kin returned, the path of a file that `levelhead tune` wrote, or a
-            rule with a strength, such as ``lh.rules.Rescale(0.5)``.
+        tuned: a `Tuned`, the path of a file that `levelhead tune` wrote, or a rule with a strength,
+            such as ``lh.rules.Rescale(0.5)``.
         counts: training samples of each class, for such a rule; `lh.rules.Tau` needs none.
         features: [N, d], what the head takes, of held-out samples: a head without a bias then takes
             offsets into its weights, ``w_k + offset_k u``, with u the direction in which features
@@ -328,8 +328,8 @@ def adjust_(
     Args:
         model: any torch module: a network, a transformers or timm model, one sharded by FSDP2; or a
             Keras 3 model.
-        tuned: what `tune` or its kin returned, the path of a file that `levelhead tune` wrote, or a
-            rule with a strength, such as ``lh.rules.Rescale(0.5)``. A head with one logit takes
+        tuned: a `Tuned`, the path of a file that `levelhead tune` wrote, or a rule with a strength,
+            such as ``lh.rules.Rescale(0.5)``. A head with one logit takes
             what was tuned on two classes and only adds.
         counts: training samples of each class, for such a rule: a list, {class: n} (by name if the
             model's config has them), or labels; `lh.rules.Tau` needs none.

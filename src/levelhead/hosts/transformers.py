@@ -64,7 +64,7 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
     `load_best_model_at_end`), and what `trainer.save_model` writes, has the adjusted head, with a
     note in its config and, where it was tuned, in the model card. `trainer.push_to_hub` writes
     another card over that; `on_push_begin(trainer.args, trainer.state, trainer.control)` adds the
-    section to it. A head without a bias (`score` of Llama and its kin) takes what is added into its
+    section to it. A head without a bias (such as `score` of Llama) takes what is added into its
     weights, and is judged by what arrives of it in the logits. The next `train` starts from the
     head as trained. What does not fit the model is an error before the first step.
 
