@@ -1,9 +1,12 @@
 """A number is a position everywhere; it is a name everywhere where class names are given and all are numbers."""
 
+import enum
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 
 import levelhead as lh
 from levelhead.core.class_labels import Positions
@@ -138,6 +141,43 @@ def test_whole_numbers_kept_as_floats_are_the_names_that_they_are_as_integers(cl
             np.testing.assert_array_equal(tuned.adjustment.offset, direct.adjustment.offset)
         assert lh.tune(logits, labels, metric=floors, names=names).floors[0].index == 1
     assert find_classes([10.0], 2, np.array([20.0, 10.0])) == [1]
+
+
+class Size(enum.Enum):
+    LARGE, SMALL = "large", "small"
+
+
+@pytest.mark.parametrize("classes", [[True, False], [False, True], [0.5, -1.5], list(Size)])
+def test_bools_fractions_and_members_of_an_enum_are_names_like_any_other(classes):
+    truth = np.repeat([0, 1], [60, 30])
+    logits = np.random.default_rng(1).normal(size=(90, 2)) + 2 * np.eye(2)[truth]
+    labels = [classes[i] for i in truth]
+    direct = lh.tune(logits, truth, [600, 300], metric=lh.Goal(floors={1: 0.7}))
+    floors = lh.Goal(floors={classes[1]: 0.7})
+    for given_labels in (labels, np.array(labels), np.array(labels, object)):
+        by_name = {classes[1]: 300, classes[0]: 600}
+        tuned = lh.tune(logits, given_labels, by_name, names=classes, metric=floors)
+        np.testing.assert_array_equal(tuned.adjustment.offset, direct.adjustment.offset)
+        assert tuned.counts == (600, 300)
+        assert tuned.floors == direct.floors
+
+
+@pytest.mark.parametrize("names", [[True, False], [1, 0]])
+def test_bools_are_the_labels_of_a_training_too(names):
+    truth = np.repeat([1, 0], [60, 30])
+    logits = np.random.default_rng(1).normal(size=(90, 2)) + 2 * np.eye(2)[1 - truth]
+    training = np.repeat([True, False], [600, 300])
+    tuned = lh.tune(logits, truth == 1, training, names=names)
+    direct = lh.tune(logits, 1 - truth, [600, 300])
+    assert tuned.counts == direct.counts == (600, 300)
+    np.testing.assert_array_equal(tuned.adjustment.offset, direct.adjustment.offset)
+    positions = lh.tune(logits[:, ::-1], truth == 1, training)
+    assert positions.counts == (300, 600)
+
+
+def test_names_in_a_tensor_are_the_numbers_that_it_holds():
+    assert as_names(torch.tensor([2, 0, 1])) == ["2", "0", "1"]
+    assert as_names([torch.tensor(2.0), torch.tensor(7)]) == ["2", "7"]
 
 
 def test_names_without_an_order_are_refused():

@@ -128,7 +128,12 @@ def are_names(labels: Array) -> bool:
 
 
 def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
-    """Return labels as int64 if all are whole numbers, also those that are written out; else None."""
+    """Return labels as int64 if all are whole numbers, also those that are written out; else None.
+
+    Labels that are bools are 0 and 1.
+    """
+    if values.dtype.kind == "b":
+        return values.astype(np.int64)
     if values.dtype.kind in "iuf":
         # Beyond 2^53 a float64 does not hold every whole number. False for NaN, too.
         small = (np.abs(values.astype(np.float64)) < 2**53).all()
@@ -148,6 +153,8 @@ def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
 def find_labels(labels: Array, names: Sequence[str], source: str = "the classes") -> Array:
     """Return labels as positions: names are looked up, and so are numbers if all names are numbers.
 
+    Bools, fractions and members of an Enum are names if all of them are written as the names are.
+
     Args:
         labels: [N], or what has been looked up already.
         names: the K class names in order.
@@ -165,15 +172,25 @@ def find_labels(labels: Array, names: Sequence[str], source: str = "the classes"
     """
     if isinstance(labels, Positions):
         return labels
-    if are_names(labels):
-        words = to_numpy(labels).astype(str)
-        return _look_up(words, [str(name) for name in names], names, source)
-    numbers = _whole_numbers(to_numpy(labels))
+    values = to_numpy(labels)
+    words = [str(name) for name in names]
+    if are_names(values):
+        return _look_up(values.astype(str), words, names, source)
+    numbers = _whole_numbers(values)
+    if (numbers is None or values.dtype.kind == "b") and _are_written_as(values, words):
+        return _look_up(values.astype(str), words, names, source)
     if numbers is None:
         return labels  # `check_labels` says what is wrong with them
     if not are_numbers(names):
         return numbers
     return _look_up(numbers, [whole_number(str(name)) for name in names], names, source)
+
+
+def _are_written_as(values: np.ndarray, words: Sequence[str]) -> bool:
+    """Return whether labels, such as bools or members of an Enum, are written as some of the words."""
+    if values.dtype.kind == "O":  # what is in them need not have an order
+        values = values.astype(str)
+    return set(np.unique(values).astype(str).tolist()) <= set(words)
 
 
 def _look_up(

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ..support.arrays import is_torch, to_numpy
 from ..support.columns import (
     classes_of_scores,
     column_numbers,
@@ -279,6 +280,8 @@ def as_names(names: Iterable[object], classes: int | None = None) -> list[str]:
         raise LevelheadError(f"expected a list of class names, {got}", parameter="names")
     words = []
     for name in names:
+        if is_torch(name):
+            name = to_numpy(name).item()
         if isinstance(name, float | np.floating) and float(name).is_integer():
             name = int(name)
         words.append(str(name))

@@ -170,8 +170,8 @@ def resolve(
     Args:
         counts: what the training loss saw: samples after resampling, or times the class weights. K
             counts in class order; {class: n} or a pandas Series, by position or known name; or
-            labels to count. More than K integers are labels if all are classes, and either every
-            class occurs or there are more than 2 K; otherwise they are counts.
+            labels to count. More than K integers or bools are labels if all are classes, and either
+            every class occurs or there are more than 2 K; otherwise they are counts.
         classes: K, where it is known.
         names: the K class names, where they are known.
         missing: what to do with a class without samples: `error`, or `neutral`, which gives it the
@@ -361,8 +361,8 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
         raise _not_numbers(values)
 
     # More whole numbers than classes: labels, or too many counts, which is said later.
-    if classes is not None and len(values) > classes and values.dtype.kind in "iu":
-        if are_numbers(names):
+    if classes is not None and len(values) > classes and values.dtype.kind in "iub":
+        if are_numbers(names) or (names is not None and values.dtype.kind == "b"):
             return of(values, names=names).astype(np.float64)
         inside = (values >= 0) & (values < classes)
         if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
