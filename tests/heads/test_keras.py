@@ -220,6 +220,63 @@ def test_layer_may_be_named_or_given():
         lh.rescale_(model, COUNTS, gamma=0.5, layer="c")
 
 
+def followed_by(after, kind):
+    """A model of `top`, whose outputs are turned into others."""
+    if kind == "functional":
+        i = keras.Input((8,))
+        return keras.Model(i, after(L.Dense(3, name="top")(i)))
+
+    class Followed(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.top = L.Dense(3, name="top")
+
+        def call(self, x):
+            return after(self.top(x))
+
+    model = Followed()
+    model(X)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["functional", "subclassed"])
+def test_an_example_shows_whether_a_change_of_the_layer_named_arrives(kind):
+    def adjust(after, rule):
+        model = followed_by(after, kind)
+        before = model.predict(X, verbose=0)
+        done = lh.adjust_(model, rule, COUNTS, layer="top", example=X[:2])
+        assert done.checked == "example"
+        return before, model.predict(X, verbose=0), done.adjustment
+
+    before, after, by = adjust(lambda z: z, lh.rules.Shift(1.0))
+    assert np.allclose(after, before + by.offset, atol=1e-5)
+    before, after, by = adjust(lambda z: 3 * z, lh.rules.Rescale(0.5))
+    assert np.allclose(after, before * by.scale, atol=1e-4)
+    with pytest.raises(ValueError, match="what is added to the bias of top is not added to the"):
+        adjust(lambda z: 3 * z, lh.rules.Shift(1.0))
+    for rule in (lh.rules.Shift(1.0), lh.rules.Rescale(0.5)):
+        with pytest.raises(ValueError, match="does not scale the model's logits one by one"):
+            adjust(lambda z: keras.ops.flip(z, axis=1), rule)
+
+
+def test_an_example_shows_it_of_layers_in_a_mean_and_of_one_of_two_outputs():
+    model = averaged()
+    before = logits(model)
+    done = lh.adjust_(model, lh.rules.Rescale(0.5), COUNTS, layer=["a", "b"], example=X[:2])
+    assert done.checked == "example"
+    assert np.allclose(logits(model), before * FACTORS, atol=1e-5)
+    with pytest.raises(ValueError, match="scaling the columns of a does not scale"):
+        lh.rescale_(averaged(), COUNTS, gamma=0.5, layer="a", example=X[:2])
+    assert lh.rescale_(two_outputs(), COUNTS, gamma=0.5, layer="a", example=X[:2]).checked
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_an_example_shows_it_through_the_rounding_of_half_precision(dtype):
+    model = sequential(dtype=dtype)
+    rule = lh.rules.Shift(1.0)
+    assert lh.adjust_(model, rule, COUNTS, layer="top", example=X[:2]).checked == "example"
+
+
 class Reversed(L.Layer):
     def __init__(self, dense):
         super().__init__()

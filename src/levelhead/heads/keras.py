@@ -27,10 +27,10 @@ from .keras_find import (
     KerasTensor,
     activation_of,
     find_keras_head,
+    followed_by_outputs,
     keras_library,
     keras_linear_layers,
     keras_units,
-    moves_outputs,
     variables_of,
 )
 from .keras_graph import KERAS_ACTIVATIONS
@@ -185,13 +185,24 @@ class KerasModel(InMemory[KerasLayer]):
         anywhere.
         """
         has_graph = bool(getattr(self.model, "outputs", None))
-        if adds and self.example is not None and not has_graph:
-            self._check_adds()
         if has_graph and not self.named:
             return "graph"  # by which the head was found
-        if self.example is not None:
-            return "example"
-        return None
+        if self.example is None:
+            return None
+        if self.named:
+            self._check_scales()
+        if adds:
+            self._check_adds()
+        return "example"
+
+    def _check_scales(self) -> None:
+        """Check on the example that scaling the columns of the layers named scales the outputs."""
+        layers = list(self.layers.values())
+        if not any(followed_by_outputs(self.model, self.example, layers)):
+            columns = f"scaling the columns of {', '.join(self.layers)}"
+            reason = f"{columns} does not scale the model's logits one by one on this example"
+            instead = "name another layer, or leave out the example if a softmax follows"
+            raise LevelheadError(f"{reason}; {instead}")
 
     def _check_adds(self) -> None:
         """Check on the example that what is added to a bias is added to the outputs.
@@ -202,7 +213,7 @@ class KerasModel(InMemory[KerasLayer]):
             if layer.bias is None:
                 continue
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
-            if not moves_outputs(self.model, self.example, layer, offsets):
+            if not any(followed_by_outputs(self.model, self.example, [layer], offsets)):
                 raise LevelheadError(NOT_ADDED.format("on this example", layer.name))
 
     def check_takes_bias(self, key: str) -> None:

@@ -2,8 +2,8 @@
 
 A functional model has a graph, and the head is what the walk from its output back finds
 (keras_graph.py): `_node_of` says what a tensor comes from. A subclassed model has none: there the
-caller names the head or gives an example, on which `moves_outputs` tries each layer, or only one
-layer fits.
+caller names the head or gives an example, on which `followed_by_outputs` tries each layer, or only
+one layer fits.
 
 Keras keeps of each tensor of a graph where it comes from, `_keras_history`: (layer, which call of
 it, which of its outputs). These are the values of the walk.
@@ -32,6 +32,8 @@ KerasHead = GraphHead[str, KerasLayer]  # layers by name
 NAME_LAYER = Advice("layer", None, "to name the head")
 # Of layers, that say what becomes of an axis.
 SETTINGS = ("axis", "data_format", "dims", "interpolation", "keepdims", "target_shape")
+# Four units in the last place of a logit near 1, by the dtype of its layer: what is added there is rounded twice.
+_ROUNDING = {"float16": 2.0**-8, "bfloat16": 2.0**-5}
 
 
 def find_keras_head(
@@ -120,7 +122,7 @@ def _named_layers(layers: Sequence[KerasLayer], layer: LayerChoice) -> list[Kera
 def _proved_layer(
     model: KerasLayer, example: Example, candidates: Sequence[KerasLayer]
 ) -> KerasLayer:
-    """Return the one layer whose columns are the model's logits, as an example shows.
+    """Return the one layer whose columns are the logits of a model with one output, as an example shows.
 
     Args:
         model, example: to run.
@@ -129,7 +131,10 @@ def _proved_layer(
     Raises:
         LevelheadError: none of them is, or several are.
     """
-    proved = [layer for layer in candidates if moves_outputs(model, example, layer)]
+    proved = []
+    for layer in candidates:
+        if followed_by_outputs(model, example, [layer]) == [True]:
+            proved.append(layer)
     if len(proved) != 1:
         many = "no layer's"
         if proved:
@@ -261,24 +266,29 @@ def _calls(model: KerasLayer, layer: KerasLayer, counted: dict[int, int]) -> int
     return counted[id(model)]
 
 
-def moves_outputs(
-    model: KerasLayer, example: Example, layer: KerasLayer, offsets: np.ndarray | None = None
-) -> bool:
-    """Return whether the model's outputs follow a change of a layer, as they do if it is the head.
+def followed_by_outputs(
+    model: KerasLayer,
+    example: Example,
+    layers: Sequence[KerasLayer],
+    offsets: np.ndarray | None = None,
+) -> list[bool]:
+    """Return of each of the model's outputs whether it follows a change of layers, as that of a head does.
 
-    The layer gets random weights and a linear activation for it, but no variable is changed. Random
+    The layers get random weights and a linear activation for it, but no variable is changed. Random
     ones, since a head may be all zeros before training, and scaled zeros prove nothing.
 
     Args:
         model, example: a model and an input to run it on.
-        layer: one of its linear layers, with K outputs.
-        offsets: [K], added to its bias, which must add the same to the outputs. Without them each
+        layers: its linear layers that are changed together, each with K outputs.
+        offsets: [K], added to their biases, which must add the same to the output. Without them each
             column is scaled, which must scale its output.
 
     Raises:
         LevelheadError: the model fails on the example.
     """
-    units = keras_units(layer) or 0
+    units = keras_units(layers[0]) or 0
+    if any(keras_units(layer) != units for layer in layers):
+        return []
     scale = np.ones(1)
     added = np.zeros(1)
     if offsets is not None:
@@ -289,42 +299,53 @@ def moves_outputs(
         scale[:2] = [0.5, 2.0][:units]
     rng = np.random.default_rng(1)
     drawn = []
-    for variable in variables_of(layer):
-        inputs = max(1, int(np.prod(variable.shape[:-1])))
-        drawn.append(rng.normal(size=tuple(variable.shape)) / inputs**0.5)
-    kernel, *bias = drawn
-    changed = [kernel * scale, *(values * scale + added for values in bias)]
+    changed = []
+    for layer in layers:
+        for variable in variables_of(layer):
+            inputs = max(1, int(np.prod(variable.shape[:-1])))
+            values = rng.normal(size=tuple(variable.shape)) / inputs**0.5
+            drawn.append((variable, values))
+            is_bias = variable is not layer.kernel
+            changed.append((variable, values * scale + (added if is_bias else 0)))
 
     # A softmax of the layer's own would hide the logits; it is put back whatever happens.
-    activation = layer.activation
-    layer.activation = keras_library().activations.linear
+    activations = [layer.activation for layer in layers]
+    for layer in layers:
+        layer.activation = keras_library().activations.linear
     try:
-        before = _outputs(model, example, layer, drawn)
-        after = _outputs(model, example, layer, changed)
+        before = _outputs(model, example, drawn)
+        after = _outputs(model, example, changed)
     except Exception as error:
         raise LevelheadError(
             f"the model fails on it: {type(error).__name__}: {error}", parameter="example"
         ) from error
     finally:
-        layer.activation = activation
-    if before is None or after is None or before.shape[-1] != units or not before.any():
-        return False
-    room = 1e-4 * np.abs(before).max()
-    return bool(np.allclose(after, before * scale + added, rtol=0, atol=room))
+        for layer, activation in zip(layers, activations, strict=True):
+            layer.activation = activation
+    rounding = _ROUNDING.get(layers[0].compute_dtype, 1e-4)
+    followed = []
+    for old, new in zip(before, after, strict=True):
+        follows = False
+        if old.shape[-1:] == (units,) and old.any():
+            expected = old * scale + added
+            room = rounding * np.abs(expected).max()
+            follows = bool(np.allclose(new, expected, rtol=0, atol=room))
+        followed.append(follows)
+    return followed
 
 
 def _outputs(
-    model: KerasLayer, example: Example, layer: KerasLayer, values: Sequence[np.ndarray]
-) -> np.ndarray | None:
-    """Run a model with other values in the variables of a layer.
+    model: KerasLayer, example: Example, values: Sequence[tuple[KerasTensor, np.ndarray]]
+) -> list[np.ndarray]:
+    """Run a model with other values in some variables; return each of its outputs, in float64.
 
-    Returns:
-        What it gives, in float64; None if that is no tensor.
+    Args:
+        values: (variable, what it has instead).
     """
-    ops = keras_library().ops
+    keras = keras_library()
     new = {}
-    for variable, numbers in zip(variables_of(layer), values, strict=True):
-        new[id(variable)] = ops.cast(numbers, variable.dtype)
+    for variable, numbers in values:
+        new[id(variable)] = keras.ops.cast(numbers, variable.dtype)
     # Keras takes the values of all variables, in its order, and changes none.
     trainable = [new.get(id(v), v.value) for v in model.trainable_variables]
     others = [new.get(id(v), v.value) for v in model.non_trainable_variables]
@@ -332,9 +353,8 @@ def _outputs(
     if isinstance(example, tuple | list):  # one for each input of the model
         args = tuple(example)
     outputs, _ = model.stateless_call(trainable, others, *args)
-    if not hasattr(outputs, "shape"):
-        return None
-    return ops.convert_to_numpy(outputs).astype(np.float64)
+    tensors = [part for part in keras.tree.flatten(outputs) if hasattr(part, "shape")]
+    return [keras.ops.convert_to_numpy(part).astype(np.float64) for part in tensors]
 
 
 def _listing(layers: Iterable[KerasLayer]) -> str:
