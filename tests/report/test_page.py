@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 import levelhead as lh
 from levelhead import measure
@@ -166,6 +167,31 @@ def test_every_label_has_what_scikit_learn_counts():
             assert row.share[i] == pytest.approx(predicted.mean())
             precision = metrics.precision_score(labels[:, k], predicted, zero_division=np.nan)
             assert row.precision[i] == pytest.approx(precision, nan_ok=True)
+
+
+def test_labels_of_large_logits_have_their_thresholds():
+    logits, labels = made.label_samples()
+    tuned = lh.tune_labels(1e4 * logits, labels)
+    thresholds = {row.index: row.threshold for row in of_tuned(tuned).rows}
+    assert tuned.adjustment.offset[3] > 1000
+    assert thresholds[3] == 0
+    assert '<td data-value="0.0">0.000</td>' in render_page([of_tuned(tuned)])
+
+
+def test_masked_classes_are_calibrated_by_the_others():
+    logits, labels = made.logits_of(np.array([900, 300, 45, 20]), 60, noise=0.5)
+    rows = labels < 2
+    logits[rows, 2:] = -np.inf
+    tuned = lh.tune(logits, labels, [900, 300, 45, 20])
+    assert tuned.temperature is not None
+    assert tuned.temperature < 1  # by which a masked score is divided
+    counted = calibration(of_tuned(tuned, logits, labels))
+    assert counted is not None
+    last = counted.diagrams[-1]
+    shares = log_softmax((logits + tuned.adjustment.offset) / tuned.temperature, axis=1)
+    losses = -shares[np.arange(len(labels)), labels]
+    by_class = [losses[labels == k].mean() for k in range(4)]
+    assert last.log_loss == pytest.approx(np.mean(by_class))
 
 
 def test_the_table_of_a_choice_is_that_of_its_evidence():

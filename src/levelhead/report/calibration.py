@@ -85,7 +85,9 @@ def calibration(subject: Subject) -> Calibration | None:
     ]
     if tuned.temperature is not None:
         title = f"Adjusted, temperature {tuned.temperature:.2f}"
-        diagrams.append(reliability(title, adjusted / tuned.temperature, labels, weights))
+        with np.errstate(over="ignore"):  # of masked scores, which stay the lowest
+            tempered = adjusted / tuned.temperature
+        diagrams.append(reliability(title, tempered, labels, weights))
     return Calibration(diagrams, shown=len(rows), of=len(subject.labels))
 
 

@@ -185,6 +185,8 @@ class Subject:
         Before and after come from the same samples, and are NaN where there is nothing to divide by: the
         recall of a class without samples, the precision of one that is never predicted.
         """
+        from scipy.special import expit
+
         before, after = self._measures()
         rows = []
         for i in self.rare_first.tolist():
@@ -197,7 +199,7 @@ class Subject:
             threshold = None
             if self.tuned.multilabel:
                 # A label is predicted where logit + offset > 0: sigmoid(-offset) as a probability.
-                threshold = float(1 / (1 + np.exp(self.tuned.adjustment.offset[i])))
+                threshold = float(expit(-self.tuned.adjustment.offset[i]))
             rows.append(
                 ClassRow(
                     index=i,
