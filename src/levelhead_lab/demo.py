@@ -11,6 +11,7 @@
 Both make rows with `error_rows`, the same for either.
 """
 
+import shlex
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -192,7 +193,7 @@ def level_shipped(page: str | Path) -> ShippedResult:
         title="ResNet-32 on long-tailed CIFAR-10",
         facts={"made by": "levelhead demo"},
     )
-    write(page, [subject], command=f"levelhead demo --report {page}")
+    write(page, [subject], command=shlex.join(["levelhead", "demo", "--report", str(page)]))
     return {
         "data": "cifar10",
         "counts": first.counts.tolist(),

@@ -1,6 +1,8 @@
 """The demo, and the real networks that come with the package."""
 
+import html
 import json
+import shlex
 import subprocess
 import sys
 from importlib.resources import files
@@ -54,6 +56,13 @@ def test_the_demo_holds_out_images_like_those_of_the_training_and_measures_on_ot
     assert set(np.bincount(split.labels["test"])) == {500}
     rows = np.concatenate([split.features["held-out"], split.features["test"]])
     assert len(np.unique(rows, axis=0)) == len(rows)  # no image is in both
+
+
+def test_the_page_quotes_the_name_in_the_command_that_makes_it_again(tmp_path):
+    page = tmp_path / "my page.html"
+    demo.level_shipped(page)
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    assert f"levelhead demo --report {shlex.quote(str(page))}" in text
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(
