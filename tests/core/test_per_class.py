@@ -278,11 +278,26 @@ def test_a_column_that_is_constant_is_left_as_it_is():
 
 def test_the_background_is_where_all_offsets_are_measured_from():
     logits, labels = calibrated(15, 300)
-    tuned = lh.tune(logits, labels, lh.counts.with_background(COUNTS, 2))
-    plain = lh.tune(logits, labels, [1000, 300, 1000, 30])  # what it counts as
-    np.testing.assert_allclose(
-        tuned.adjustment.offset, plain.adjustment.offset - plain.adjustment.offset[2], atol=1e-6
-    )
+    for metric in ("balanced_error", "macro_f1"):
+        tuned = lh.tune(logits, labels, lh.counts.with_background(COUNTS, 2), metric=metric)
+        plain = lh.tune(logits, labels, COUNTS, metric=metric)
+        np.testing.assert_allclose(
+            tuned.adjustment.offset, plain.adjustment.offset - plain.adjustment.offset[2], atol=1e-6
+        )
+        assert tuned.gain == plain.gain
+
+
+def test_the_fit_goes_by_the_own_count_of_a_background():
+    """As the model does that was trained on it: only where it is 0, the largest of the others stands in."""
+    logits, labels = calibrated(15, 300)
+    tuned = lh.tune(logits, labels, lh.counts.with_background(COUNTS, 0), metric="macro_f1")
+    plain = lh.tune(logits, labels, COUNTS, metric="macro_f1")
+    assert tuned.counts == (300, 300, 90, 30)
+    np.testing.assert_array_equal(tuned.adjustment.offset, plain.adjustment.offset)
+    unknown = lh.counts.with_background([0, *COUNTS[1:]], 0)
+    stands_in = lh.tune(logits, labels, [300, *COUNTS[1:]], metric="macro_f1")
+    tuned = lh.tune(logits, labels, unknown, metric="macro_f1")
+    np.testing.assert_allclose(tuned.adjustment.offset, stands_in.adjustment.offset, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
+from levelhead.core.counts import with_background
 from levelhead.core.label_shift import maximize_shares, project_on_simplex
 from levelhead.core.priors import estimate_prior
 from levelhead.core.probabilities import smooth_votes
 from levelhead.core.tune import tune
+from levelhead.core.unlabelled import tune_unlabelled
 from levelhead.support.errors import LevelheadError
 from levelhead.support.logits import log_softmax
 from levelhead.support.warnings import PriorWarning
@@ -185,6 +187,16 @@ def test_log_probabilities_have_the_shares_of_their_logits():
     logs = log_softmax(logits)
     estimate = estimate_prior(logs, COUNTS, bootstrap=0, kind="log-probabilities")
     np.testing.assert_allclose(estimate.shares, wanted, atol=1e-6)
+
+
+def test_a_background_has_the_share_that_its_own_count_explains():
+    logits = deployed(np.random.default_rng(0), 300)
+    for background in (0, 2):
+        alone = with_background(COUNTS, background)
+        estimate, plain = (estimate_prior(logits, of, bootstrap=0) for of in (alone, COUNTS))
+        np.testing.assert_array_equal(estimate.shares, plain.shares)
+        blind = tune_unlabelled(logits, "estimate", counts=alone)
+        np.testing.assert_array_equal(blind.target, plain.target)
 
 
 def test_held_out_columns_in_another_order_are_refused():

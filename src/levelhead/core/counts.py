@@ -128,7 +128,8 @@ def with_background(counts: Counts, background: int | str) -> WithBackground:
     """Return counts for `tune` with a class that every rule leaves alone, such as "no object".
 
     Its scores stay as they are, and its count is no n_max. It is a class of the metric like the
-    others.
+    others. Fits to samples go by its own count, as the model was trained on it; where that is not
+    known, say 0, and the largest of the others stands in.
 
     Args:
         counts: training samples of each class.
@@ -225,13 +226,11 @@ def resolve(
     # The background gets the largest count of the others: no rule moves that.
     if background is not None:
         alone = find_background(background, len(values), names)
-        others = np.delete(values, alone)
-        if len(others) == 0:
+        if len(values) == 1:
             raise LevelheadError(
                 "expected a class next to the background, got none", parameter="background"
             )
-        values = values.copy()
-        values[alone] = others.max()
+        values = level_background(values, alone)
 
     # Above 0; or 0, if a missing class is to stay as it is: by the largest count, too. Times class
     # weights they may be fractions; only where none is above 1, these are shares.
@@ -248,6 +247,33 @@ def resolve(
     if whole.all():
         values = values.astype(np.int64)
     return np.where(values == 0, values.max(), values)
+
+
+def resolve_as_trained(
+    counts: Counts, classes: int, *, names: Sequence[str] | None = None
+) -> np.ndarray:
+    """Return counts [K] as `resolve` does, with the own count of a background where that is not 0.
+
+    It is what made the scores as they are, so that fits and estimates go by it; `level_background`
+    makes of it what rules by counts go by.
+    """
+    resolved = resolve(counts, classes, names=names)
+    if isinstance(counts, WithBackground):
+        return resolve(counts.counts, classes, names=names, missing="neutral")
+    return resolved
+
+
+def level_background(counts: np.ndarray, background: int | None) -> np.ndarray:
+    """Return counts [K] in which the background, if there is one, has the largest of the others.
+
+    >>> level_background(np.array([900000, 70, 30]), 0)
+    array([70, 70, 30])
+    """
+    if background is None:
+        return counts
+    leveled = counts.copy()
+    leveled[background] = np.delete(counts, background).max()
+    return leveled
 
 
 def likely_classes(counts: Counts | None) -> int | None:

@@ -48,10 +48,10 @@ def doubts_about(
     """
     doubts = [
         doubt_training_rows(given.logits, training),
-        doubt_norms(rule, given.counts),
+        doubt_norms(rule, given.counts_of_rules),
         doubt_binary_head(given.logits, rule),
         doubt_negative_logits(given.logits, given.labels, rule),
-        doubt_equal_counts(given.counts, rule),
+        doubt_equal_counts(given.counts_of_rules, rule),
     ]
     # Counts of the labels themselves are in their order, and have their mix.
     if not given.counted:

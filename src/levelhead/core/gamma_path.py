@@ -455,12 +455,13 @@ def gamma_path(
     shares = None
     if target is not None:
         shares = target_prior(target, len(given.counts), given.names)
-    direction = path_rule.direction(given.counts, shares)
+    counts_of_rules = given.counts_of_rules
+    direction = path_rule.direction(counts_of_rules, shares)
 
     scores, kind = _smoothed(given.logits, given.read_as)
     changes = find_changes(scores, direction, reach, kind=kind, progress=progress)
     return GammaPath(
-        changes, given.labels, given.counts, direction, reach, shares, scores, kind, given.names
+        changes, given.labels, counts_of_rules, direction, reach, shares, scores, kind, given.names
     )
 
 

@@ -26,7 +26,7 @@ from ..support.warnings import LevelheadWarning, warn
 from .arguments import check_level
 from .class_labels import as_positions, check_labels, check_one_per_row, resolve_labels
 from .class_names import check_titles, listed, names_of_columns, title
-from .counts import Counts, resolve
+from .counts import Counts, resolve_as_trained
 from .label_shift import Bbse, Em, Estimator, Labelled
 from .probabilities import smooth_votes
 from .resample import check_replicates, draw_resamples
@@ -153,7 +153,7 @@ def estimate_prior(
     names = _names(logits, held_out, counts, names)
     # What was given, checked. Votes of both kinds are smoothed alike, if there are zeros among them.
     unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))
-    n = resolve(counts, unlabelled.shape[1], names=names)
+    n = resolve_as_trained(counts, unlabelled.shape[1], names=names)
     labelled = None
     if held_out is not None:
         labelled = _check_held_out(held_out, len(n), counts, names, kind)

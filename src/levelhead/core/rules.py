@@ -204,7 +204,7 @@ class OneStrength(Rule):
 
     def fit(self, samples: Samples, goal: Goal) -> Fits:
         self.refuse_kind(samples.kind)
-        direction = self.direction(samples.counts, goal.target)
+        direction = self.direction(samples.counts_of_rules, goal.target)
 
         def at(strength: float) -> Adjustment:
             adjustment = self.at(direction, strength, samples.smoothing)

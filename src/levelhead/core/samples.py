@@ -32,7 +32,14 @@ from .class_labels import (
     resolve_labels,
 )
 from .class_names import names_of_columns
-from .counts import Counts, WithBackground, check_samples, find_background, resolve
+from .counts import (
+    Counts,
+    WithBackground,
+    check_samples,
+    find_background,
+    level_background,
+    resolve_as_trained,
+)
 from .goal import Goal
 from .probabilities import smooth_votes
 
@@ -68,6 +75,11 @@ class Samples:
     def classes(self) -> int:
         """K."""
         return len(self.counts)
+
+    @property
+    def counts_of_rules(self) -> np.ndarray:
+        """Counts by which a rule of counts leaves the background alone, [K]."""
+        return level_background(self.counts, self.background)
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -154,13 +166,18 @@ class Given:
         background = None
         if isinstance(counts, WithBackground):
             background = find_background(counts.background, logits.shape[1], names)
-            counts = resolve(counts, logits.shape[1], names=names)
+            counts = resolve_as_trained(counts, logits.shape[1], names=names)
         checked_labels, checked_counts = check_samples(logits, labels, counts, names)
 
         # Log-probabilities may be added to like logits, but not multiplied.
         if kind == "logits" and are_log_probabilities(logits):
             kind = "log-probabilities"
         return Given(logits, checked_labels, checked_counts, names, kind, counted, background)
+
+    @property
+    def counts_of_rules(self) -> np.ndarray:
+        """Counts by which a rule of counts leaves the background alone, [K]."""
+        return level_background(self.counts, self.background)
 
     @property
     def read_as(self) -> Kind:

@@ -359,7 +359,7 @@ def make_tuned(
         adjustment=fits.whole,
         evidence=evidence,
         strength=fits.strength,
-        counts=tuple(map(float, given.counts)),
+        counts=tuple(map(float, given.counts_of_rules)),
         counted=given.counted,
         names=names,
         kind=given.kind,

@@ -28,7 +28,13 @@ from ..support.logits import (
 from ..support.types import Kind
 from .arguments import target_prior
 from .class_names import as_names, names_of_columns
-from .counts import Counts, WithBackground, find_background, resolve
+from .counts import (
+    Counts,
+    WithBackground,
+    find_background,
+    level_background,
+    resolve_as_trained,
+)
 from .doubts import doubt_unpredicted_classes, issue_warnings
 from .priors import PriorEstimate, check_is_estimate, estimate_target
 from .probabilities import smooth_votes
@@ -83,12 +89,14 @@ def tune_unlabelled(
     classes = logits.shape[1]
     if names is not None:
         names = as_names(names, classes)
-    n = None
-    if counts is not None:
-        n = resolve(counts, classes, names=names)
     background = None
     if isinstance(counts, WithBackground):
         background = find_background(counts.background, classes, names)
+    n = None
+    counts_of_rules = None
+    if counts is not None:
+        n = resolve_as_trained(counts, classes, names=names)
+        counts_of_rules = level_background(n, background)
 
     # The scores: log-probabilities are added to like logits, and of probabilities the logarithms.
     if kind == "logits" and are_log_probabilities(logits):
@@ -108,7 +116,10 @@ def tune_unlabelled(
     shares = target_prior(target, classes, names)
 
     # What brings them there.
-    fits = chosen_rule.match(scores, shares, n, is_target=target is not None)
+    counts_to_match = n
+    if chosen_rule.follows_counts:
+        counts_to_match = counts_of_rules
+    fits = chosen_rule.match(scores, shares, counts_to_match, is_target=target is not None)
     adjustment = replace(fits.whole, smoothing=smoothing)
     if background is not None:
         adjustment = adjustment.relative_to(background)
@@ -117,8 +128,8 @@ def tune_unlabelled(
     predicted_shares = np.bincount(scores.argmax(axis=1), minlength=classes) / len(scores)
     doubt = doubt_unpredicted_classes(predicted_shares, shares, len(scores))
     known_counts: tuple[float, ...] = ()
-    if n is not None:
-        known_counts = tuple(map(float, n))
+    if counts_of_rules is not None:
+        known_counts = tuple(map(float, counts_of_rules))
     known_names = None
     if names is not None:
         known_names = tuple(map(str, names))
