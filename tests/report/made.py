@@ -48,6 +48,14 @@ def ten(rule: str = "offsets", **options) -> Subject:
     return of_tuned(tuned, logits, labels, title="ten <i>classes</i>")
 
 
+def long_names() -> Subject:
+    """Ten classes with names that are longer than any screen."""
+    logits, labels = logits_of(TEN, 40)
+    with quiet():
+        tuned = lh.tune(logits, labels, TEN, names=[300 * letter for letter in "abcdefghij"])
+    return of_tuned(tuned, logits, labels, title="run-" * 100, facts={"file": "f" * 300})
+
+
 def two(**options) -> Subject:
     counts = np.array([900, 45])
     logits, labels = logits_of(counts, 150, noise=2.0)

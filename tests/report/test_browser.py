@@ -37,6 +37,7 @@ PAGES = {
     "strength": lambda: [made.ten(rule="rescale")],
     "several": lambda: [made.ten(), made.trained(), made.blind()],
     "choice": lambda: [made.choice()],
+    "long": lambda: [made.long_names(), made.long_names()],
     "labels": lambda: [made.several_labels()],
     "tables": list,
 }
@@ -151,6 +152,14 @@ def test_what_is_not_known_is_sorted_to_the_end(show):
         shown = column(page, "Precision before")
         assert shown[-unknown:] == ["\N{EN DASH}"] * unknown
         assert "\N{EN DASH}" not in shown[:-unknown]
+
+
+def test_long_names_leave_room_for_the_numbers(show):
+    page, _ = show("long")
+    places = page.evaluate("""() => [...document.querySelectorAll(".sortable")].map((table) =>
+        table.rows[1].cells[1].getBoundingClientRect().right)""")
+    assert places
+    assert max(places) < 1200
 
 
 def test_classes_are_searched(show):
