@@ -15,7 +15,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
 
 import reference  # noqa: E402
+from numpy.typing import ArrayLike  # noqa: E402
 from sphinx.errors import ExtensionError  # noqa: E402
+from sphinx.util import inspect  # noqa: E402
+from sphinx.util.typing import stringify_annotation  # noqa: E402
 
 import conftest  # noqa: E402, F401  one thread, and no garbage collection in the middle of ast.parse
 import levelhead  # noqa: E402
@@ -112,10 +115,21 @@ def check_offline(app, exception):
         raise ExtensionError("these pages fetch from other sites: " + "; ".join(found[:5]))
 
 
-def name_aliases(app, what, name, obj, options, signature, returned):
-    """Write Array and Counts by their names, as the code does."""
+def plain_signature(app, what, name, obj, options, signature, returned):
+    """Write a signature as the code does: Array, Counts and ArrayLike by their names, that of `__init__`."""
+    if what == "class" and signature == "(*args: object, **parameters: object)":
+        # A `__new__` that passes on what it is given hides what that is.
+        own = inspect.signature(
+            obj.__init__, bound_method=True, type_aliases=app.config.autodoc_type_aliases
+        )
+        signature = inspect.stringify_signature(
+            own, show_return_annotation=False, unqualified_typehints=True
+        )
     return tuple(
-        text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
+        text
+        and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
+        .replace(stringify_annotation(ArrayLike, "smart"), "ArrayLike")
+        .replace("<factory>", "...")  # which is no Python, and would leave the rest unread
         for text in (signature, returned)
     )
 
@@ -132,5 +146,5 @@ def show_files(app, name, source):
 def setup(app):
     app.connect("source-read", show_files)
     app.connect("config-inited", write_generated)
-    app.connect("autodoc-process-signature", name_aliases)
+    app.connect("autodoc-process-signature", plain_signature)
     app.connect("build-finished", check_offline)
