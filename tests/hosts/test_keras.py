@@ -241,6 +241,7 @@ def test_validation_data_that_cannot_be_predicted_leave_the_head_as_trained():
         ({"y": lambda y: None}, "validation: expected .x, y., got no labels"),
         ({"activation": "softmax", "rule": "tau"}, "rule: 'tau' multiplies logits"),
         ({"rule": "auto"}, "rule: expected 'offsets'"),
+        ({"activation": "sigmoid"}, "top gives several labels per sample"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_the_first_step(given, message):

@@ -295,6 +295,39 @@ def test_counts_that_do_not_fit_are_named_and_not_the_head(tmp_path, given, mess
         fit(Inner(), tmp_path, AdjustCallback(counts=TRAIN.tensors[1]), epochs=1)
 
 
+class Sharpened(Net):
+    """A network whose logits are three times what its head gives."""
+
+    def forward(self, x):
+        return 3 * super().forward(x)
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
+@pytest.mark.parametrize("options", [{}, {"rule": "shift"}], ids=["offsets", "shift"])
+def test_what_would_not_arrive_in_the_logits_is_refused_before_the_first_step(tmp_path, options):
+    module = Sharpened()
+    with pytest.raises(lh.LevelheadError, match="is not added to the model's logits"):
+        fit(module, tmp_path, AdjustCallback(**options), epochs=1)
+    assert torch.equal(module.fc.weight, Sharpened().fc.weight)
+    callback = AdjustCallback(rule="scales", anyway=True)
+    fit(module, tmp_path, callback, epochs=1)
+    adjusted = logits_of(module)
+    callback.adjusted.restore()
+    torch.testing.assert_close(adjusted, callback.tuned.apply(logits_of(module)))
+
+
+def test_a_head_that_cannot_be_adjusted_any_more_does_not_lose_the_training(tmp_path):
+    class Adjust(pl.Callback):
+        def on_train_end(self, trainer, module):
+            lh.adjust_(module, lh.rules.Shift(1.0), COUNTS)
+
+    callback = AdjustCallback(anyway=True)
+    with pytest.warns(lh.warnings.LevelheadWarning, match=r"stays as it was.*adjusted already"):
+        fit(Net(), tmp_path, Adjust(), callback, epochs=1)
+    assert callback.adjusted is None
+    assert "adjusted already" in callback.verdict
+
+
 @pytest.mark.parametrize(
     ("page", "message"),
     [

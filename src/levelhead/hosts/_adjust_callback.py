@@ -41,7 +41,7 @@ from ..support.arrays import to_numpy
 from ..support.atomic import check_plain
 from ..support.errors import LevelheadError, named
 from ..support.warnings import LevelheadWarning, warn
-from ._given_choice import Choice, check_given, find_by_counts, own_advice
+from ._given_choice import Choice, check_given, check_rule_fits, find_by_counts, own_advice
 from ._trackers import Outcome, outcome_of
 from ._training_labels import count_training_labels
 
@@ -137,7 +137,7 @@ class BaseAdjustCallback:
             )
 
     def _count(self, model: nn.Module, training: object) -> None:
-        """Check the head, and know the counts: as given, or from the labels trained on.
+        """Check the head and the rule, and know the counts: as given, or from the labels trained on.
 
         Where these cannot be read (a stream, samples drawn by weight), there are none, and `tune` takes those of the
         evaluation: a callback that needs no argument must not fail for a loader it does not understand.
@@ -154,11 +154,14 @@ class BaseAdjustCallback:
         size = None
         if counts is not None and hasattr(counts, "__len__"):
             size = len(counts)
-        self._likely = TorchModel(model).likely_classes(size)
+        place = TorchModel(model)
+        self._likely = place.likely_classes(size)
         if self._given_counts is not None:
-            find_by_counts(TorchModel(model), self._given_counts, layer=self.layer)
+            find_by_counts(place, self._given_counts, layer=self.layer)
+        layers = place.find(layer=self.layer, classes=self._likely)
+        check_rule_fits(place, self._rule or default_rule(takes_bias=len(layers) == 1))
         # Two classes may share one logit, and then the head has a single row.
-        classes = max(2, len(next(iter(self._layers(model).values())).weight))
+        classes = max(2, len(next(iter(layers.values())).weight))
         if counts is None:
             self._counts = None
             return
@@ -305,7 +308,7 @@ class BaseAdjustCallback:
 
         Returns:
             What was done, for people and trackers; None where there is nothing to tell: the choice was made before,
-            or tuning failed, of which a warning has told.
+            or tuning or adjusting failed, of which a warning has told.
         """
         if self.by is not None:
             self._apply_given(model, self.by)
@@ -315,7 +318,11 @@ class BaseAdjustCallback:
         # `worthwhile` is None where there was nothing to judge by, and then nothing speaks against it.
         if self._anyway or self.tuned.worthwhile is not False:
             features = self._features
-            self.adjusted = adjust_(model, self.tuned, layer=self.layer, features=features)
+            try:
+                self.adjusted = adjust_(model, self.tuned, layer=self.layer, features=features)
+            except LevelheadError as error:
+                self._leave_as_trained("it does not take what was tuned", error)
+                return None
             self._written = _parameters_written(model, self.adjusted.layers)
         title = type(unwrap(model)).__name__
         outcome = outcome_of(

@@ -3,8 +3,8 @@
 It is applied when training has ended, by `adjust_`. Whatever that would refuse then, hours later, `check_given`
 refuses before the first step, in words for the user of a callback: of what `adjust_` takes, a callback takes a part.
 
-`find_by_counts` is for whoever looks for a head by counts that were given. `own_advice` keeps advice to what a callback
-takes.
+`check_rule_fits` does so for a rule that is to be tuned when training has ended. `find_by_counts` is for whoever looks
+for a head by counts that were given. `own_advice` keeps advice to what a callback takes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,8 @@ from ..core.counts import Counts, likely_classes
 from ..core.head import Head
 from ..core.rules import Rule
 from ..core.tuned import Tuned
-from ..heads.apply import Model, check_adjust
+from ..heads.apply import Model, check_adjust, check_fits
+from ..heads.choice import Chosen
 from ..heads.in_memory import InMemory
 from ..support.arrays import to_numpy
 from ..support.errors import LevelheadError
@@ -83,6 +84,19 @@ def _check_rule(rule: Rule, counts: Counts | None) -> None:
     if counts is not None:
         stand_in = np.ones(2)
     rule.on_head(Head(np.ones((2, 1))), stand_in)
+
+
+def check_rule_fits(place: InMemory[_Layer], rule: Rule) -> None:
+    """Check that a rule that is to be tuned can act on a head, and that what it does arrives in the logits.
+
+    Args:
+        place: the model, whose head was found.
+        rule: to be tuned when training has ended.
+
+    Raises:
+        LevelheadError: it does not fit, or would not arrive.
+    """
+    check_fits(place, Chosen(rule))
 
 
 def check_given(

@@ -40,7 +40,7 @@ with naming_what_is_missing():
     from ..heads.candidates import Example
     from ..heads.keras import KerasModel, normalize_columns
     from ..heads.keras_find import KerasLayer
-    from ._given_choice import Choice, check_given, find_by_counts, own_advice
+    from ._given_choice import Choice, check_given, check_rule_fits, find_by_counts, own_advice
 
 Logs: TypeAlias = Mapping[str, float] | None  # numbers of an epoch or a step, which Keras passes
 KerasInputs: TypeAlias = Any  # what `model.predict` takes: an array, a list of them, a data set
@@ -207,7 +207,8 @@ class AdjustCallback(Callback):
         if labels is None:
             raise LevelheadError("expected (x, y), got no labels y", parameter="validation")
         opened = KerasModel(self.model)
-        find_by_counts(opened, self.counts, layer=self.layer)
+        layers = find_by_counts(opened, self.counts, layer=self.layer)
+        check_rule_fits(opened, self.rule or default_rule(takes_bias=len(layers) == 1))
         classes = max(2, opened.facts.sizes[0])  # one output stands for two
         names = None
         if isinstance(self.counts, Mapping) and are_names(labels):
@@ -292,7 +293,11 @@ class AdjustCallback(Callback):
         done = "not applied, as no gain was seen: the head stays as it was trained"
         if self.anyway or self.tuned.worthwhile is not False:
             features = self._features
-            self.adjusted = adjust_(self.model, self.tuned, layer=self.layer, features=features)
+            try:
+                self.adjusted = adjust_(self.model, self.tuned, layer=self.layer, features=features)
+            except LevelheadError as error:
+                self._leave_as_trained("it does not take what was tuned", error)
+                return
             done = f"applied to {', '.join(self.adjusted.layers)}"
         self.verdict = f"levelhead: {self.tuned}; {done}"
         print(self.verdict, file=sys.stderr)
