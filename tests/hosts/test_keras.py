@@ -254,6 +254,31 @@ def test_what_cannot_be_tuned_is_refused_before_the_first_step(given, message):
     assert np.array_equal(kernel(model), before)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("outputs", [3, 1])
+def test_probabilities_that_round_to_0_or_1_are_no_votes(dtype, outputs):
+    """A softmax or sigmoid is chosen for as by the logits before it, here the inputs themselves."""
+    classes = max(outputs, 2)
+    labels = np.repeat(np.arange(classes), [200, 60, 20][:classes])
+    logits = np.random.default_rng(0).normal(size=(len(labels), classes)).astype(np.float32)
+    logits += np.eye(classes, dtype=np.float32)[labels] + np.float32([2, 1, 0][:classes])
+    logits[::20] = 200 * np.eye(classes)[labels[::20]]  # of these it is certain
+    x = logits
+    if outputs == 1:
+        x = logits[:, 1:] - logits[:, :1]
+    activation = "softmax" if outputs > 1 else "sigmoid"
+    top = L.Dense(outputs, activation=activation, kernel_initializer="identity", dtype=dtype)
+    model = keras.Sequential([keras.Input((outputs,)), top])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    probabilities = model.predict(x, verbose=0)
+    assert (probabilities == 1).any()
+    callback = AdjustCallback(validation=(x, labels), anyway=True)
+    model.fit(x, probabilities, verbose=0, callbacks=[callback])
+    assert callback.adjusted is not None
+    offset = lh.tune(logits, labels).adjustment.offset
+    assert callback.tuned.adjustment.offset == pytest.approx(offset, abs=0.1)
+
+
 class Batches(keras.utils.PyDataset):
     def __len__(self):
         return 3

@@ -42,6 +42,7 @@ with naming_what_is_missing():
     from ..heads.keras_find import KerasLayer
     from ._given_choice import Choice, check_given, check_rule_fits, find_by_counts, own_advice
 
+_LEAST = 1e-37  # near the least normal number of float32
 Logs: TypeAlias = Mapping[str, float] | None  # numbers of an epoch or a step, which Keras passes
 KerasInputs: TypeAlias = Any  # what `model.predict` takes: an array, a list of them, a data set
 
@@ -394,8 +395,21 @@ def _outputs_of(model: KerasLayer, x: KerasInputs) -> _Outputs:
     outputs = np.asarray(model.predict(x, verbose=0))
     if outputs.ndim == 2 and outputs.shape[1] == 1:  # of the second of two classes
         if ((outputs >= 0) & (outputs <= 1)).all():
-            return _Outputs(np.concatenate([1 - outputs, outputs], axis=1), "probabilities")
+            second = _between(outputs)
+            return _Outputs(np.concatenate([1 - second, second], axis=1), "probabilities")
         return _Outputs(np.concatenate([np.zeros_like(outputs), outputs], axis=1), "logits")
     if looks_like_probabilities(outputs.reshape(-1, outputs.shape[-1])):
-        return _Outputs(outputs, "probabilities")
+        return _Outputs(_between(outputs), "probabilities")
     return _Outputs(outputs, "logits")
+
+
+def _between(probabilities: np.ndarray) -> np.ndarray:
+    """Return probabilities with those that were rounded to 0 or 1 next to it.
+
+    A softmax or a sigmoid gives neither. Taken as they are, zeros would be votes (`core.probabilities`), which no head
+    can be adjusted for.
+    """
+    zero = probabilities.dtype.type(0)
+    one = probabilities.dtype.type(1)
+    least = max(float(np.nextafter(zero, one)), _LEAST)
+    return np.clip(probabilities, least, float(np.nextafter(one, zero)))
