@@ -497,6 +497,13 @@ def test_tables_that_are_titled_with_the_labels_in_another_order_are_refused(par
         lh.tune_labels(**tables, names=names)
 
 
+def test_a_cost_matrix_is_read_by_its_titles():
+    cost = pd.DataFrame([[0.0, 1.0], [5.0, 0.0]])
+    direct = tune(LOGITS, LABELS, cost=cost.to_numpy())
+    tuned = tune(LOGITS, LABELS, cost=cost.loc[[1, 0], [1, 0]])
+    np.testing.assert_array_equal(tuned.adjustment.offset, direct.adjustment.offset)
+
+
 def test_a_floor_of_a_label_without_positives_is_refused_if_it_is_named():
     labels = LABELS.copy()
     labels[:, 1] = 0

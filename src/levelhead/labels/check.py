@@ -116,13 +116,14 @@ def check_label_metric(
     of_label = Goal(asked, cost=cost).metric.for_labels()  # refuses costs beside another metric
     if cost is None:
         return of_label, None
+    # Every matrix by the rules of a cost matrix of two classes; one may be a data frame with titles.
     matrices = to_numpy(cost)
-    if matrices.shape not in ((2, 2), (labels, 2, 2)):
+    if matrices.shape == (2, 2):
+        return of_label, np.stack([check_cost(cost, 2)] * labels)
+    if matrices.shape != (labels, 2, 2):
         expected = f"expected numbers [2, 2] or [{labels}, 2, 2], row true, column predicted"
         raise LevelheadError(f"{expected}, got shape {list(matrices.shape)}", parameter="cost")
-    # Every matrix by the rules of a cost matrix of two classes.
-    each = np.broadcast_to(matrices, (labels, 2, 2))
-    return of_label, np.stack([check_cost(matrix, 2) for matrix in each])
+    return of_label, np.stack([check_cost(matrix, 2) for matrix in matrices])
 
 
 def check_label_floors(
