@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -166,6 +167,12 @@ def test_the_choice_is_drawn_as_recalls_and_precisions_before_and_after(tuned):
     expected = (before.recall, after.recall, before.precision, after.precision)
     for line, values in zip(lines, expected, strict=True):  # the most frequent class is the first
         assert line.get_xdata() == pytest.approx(100 * values)
+
+
+def test_millions_of_training_samples_are_written_out(tuned):
+    many = replace(tuned, counts=(12_345_678, 1_234_567.0, 40.0))
+    written = [label.get_text() for label in many.plot().get_yticklabels()]
+    assert [label.partition(" (")[2] for label in written] == ["12345678)", "1234567)", "40)"]
 
 
 def test_norms_are_drawn_before_and_after(adjusted):

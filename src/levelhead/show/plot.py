@@ -255,7 +255,7 @@ def draw_changes(
     # A ring without a place: the legend's word for what was before.
     axes.plot([], [], "o", mfc="none", color=_text_color(axes), ms=4.5, label="before")
     titles = _titles(shown, names)
-    labels = [f"{name} ({n:g})" for name, n in zip(titles, sizes[shown], strict=True)]
+    labels = [f"{name} ({n:.12g})" for name, n in zip(titles, sizes[shown], strict=True)]
     axes.set_yticks(np.arange(len(shown)), labels, parse_math=False)
     axes.set(xlim=(0, 100), ylim=(len(shown) - 0.5, -0.5))
     axes.set(xlabel="%", ylabel=f"class, and its {counted}")
