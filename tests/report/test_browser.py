@@ -286,6 +286,17 @@ def test_it_opens_without_requests_fits_three_widths_and_is_accessible(show, nam
     assert bad == []
 
 
+@pytest.mark.parametrize("name", ["several", "long", "trained"])
+def test_nothing_is_cut_off_on_paper(show, name):
+    page, _ = show(name, width=700)
+    page.emulate_media(media="print")
+    cut = page.evaluate("""() => [...document.querySelectorAll(".scroll, pre")]
+        .filter((part) => getComputedStyle(part).overflowX !== "visible")
+        .filter((part) => part.scrollWidth > part.clientWidth)
+        .map((part) => part.getAttribute("aria-label") || part.textContent)""")
+    assert cut == []
+
+
 def test_it_prints(show):
     page, _ = show("ten", theme="dark")
     page.emulate_media(media="print")
