@@ -253,6 +253,34 @@ def test_batches_of_another_kind_need_a_function(tmp_path):
     assert callback.tuned.n == 249
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_batches_are_in_the_precision_of_the_trainer(tmp_path, precision):
+    module, callback = Still(), AdjustCallback(anyway=True)
+    fit(module, tmp_path, callback, epochs=1, precision=precision)
+    assert callback.adjusted.layers == ("fc",)
+    assert callback.tuned.n == 249
+
+
+class Centered(Still):
+    """A network whose batches a hook makes larger, and those of training noisy."""
+
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        x, labels = batch
+        if self.trainer.training:
+            x = x + torch.randn_like(x)
+        return 5 * x, labels
+
+
+def test_batches_are_what_the_hooks_of_the_module_make_of_them(tmp_path):
+    module, callback = Centered(), AdjustCallback(anyway=True)
+    trainer = fit(module, tmp_path, callback, epochs=1)
+    callback.adjusted.restore()
+    with torch.no_grad():
+        logits = module.eval()(5 * EVAL.tensors[0])
+    assert same(callback.tuned, lh.tune(logits, EVAL.tensors[1], COUNTS))
+    assert not trainer.validating
+
+
 def test_fit_without_validation_is_refused_before_the_first_step(tmp_path):
     for options in ({"validation": None}, {"limit_val_batches": 0}):
         with pytest.raises(ValueError, match="by: tuning on the evaluation needs one"):

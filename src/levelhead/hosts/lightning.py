@@ -6,11 +6,12 @@ What both do is in `_wvn_callback.py` and `_adjust_callback.py`; here is when Li
 validation has, how its processes share them, and what its loggers are told.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from ..heads.collect import check_held_out
+from ..heads.collect import Batch, check_held_out
 from ..heads.notes import done_text
 from ..support.extras import naming_what_is_missing
 from ..support.warnings import LevelheadWarning, warn
@@ -107,13 +108,17 @@ class AdjustCallback(BaseAdjustCallback, Callback):
         # Here the module is on its device; it is adjusted later, after the last checkpoint.
         if not self._needs_evaluation:
             return
-        with trainer.precision_plugin.forward_context():
-            self._choose(
-                pl_module,
-                trainer.train_dataloader,
-                lambda: _validation_batches(trainer),
-                gather_all=partial(_gather_all, trainer),
-            )
+        trainer.validating = True  # hooks ask whether it trains, to augment what they are given
+        try:
+            with trainer.precision_plugin.forward_context():
+                self._choose(
+                    pl_module,
+                    trainer.train_dataloader,
+                    lambda: _validation_batches(trainer),
+                    gather_all=partial(_gather_all, trainer),
+                )
+        finally:
+            trainer.training = True
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # In every process, as each has a copy of the module; only the first of them speaks.
@@ -151,10 +156,19 @@ def _validation_batches(trainer: Trainer) -> Loader:
     loader = one_loader(trainer.val_dataloaders)
     limit = trainer.num_val_batches[0]
     check_held_out(loader)
+    batches: Loader = loader
     # The limit is infinite where the loader does not know how many batches it has.
-    if limit == float("inf") or limit >= len(loader):  # type: ignore[arg-type]
-        return loader
-    return islice(loader, int(limit))
+    if limit < float("inf"):
+        batches = islice(loader, int(limit))
+    return _transferred(trainer, batches)
+
+
+def _transferred(trainer: Trainer, batches: Loader) -> Iterator[Batch]:
+    """Yield batches as a validation has them: in the trainer's precision, after the hooks of module and data."""
+    for batch in batches:
+        converted = trainer.precision_plugin.convert_input(batch)
+        hooked = trainer.lightning_module._on_before_batch_transfer(converted)
+        yield trainer.strategy.batch_to_device(hooked)
 
 
 def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
