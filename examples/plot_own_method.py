@@ -58,7 +58,7 @@ with (folder / "gentle.py").open("w") as file:
 # name that ``levelhead methods`` lists could stand there, too.) Every training is tuned on the
 # held-out images, and judged on the test images as trained and adjusted.
 
-found = {}
+results = {}
 for method in ("baseline", "gentle.py:METHOD"):
     words = [
         "train",
@@ -80,14 +80,14 @@ for method in ("baseline", "gentle.py:METHOD"):
     done = subprocess.run(
         [sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, check=True
     )
-    found[method] = json.loads(done.stdout)
+    results[method] = json.loads(done.stdout)
 
 # %%
 # The table. One seed of a tiny network decides nothing: run ``--seed 1``, ``--seed 2``, and look at
 # the spread before you believe in a method, your own above all.
 
 print(f"{'':18}{'error':>8}{'adjusted':>10}{'worst class, recall':>21}{'adjusted':>10}")
-for method, result in found.items():
+for method, result in results.items():
     before, after = result["before"], result["after"]
     print(
         f"{method:18}{before['error']:8.1%}{after['error']:10.1%}"
@@ -98,9 +98,9 @@ for method, result in found.items():
 # The recall of each class, as trained.
 
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
-counts = found["baseline"]["counts"]
+counts = results["baseline"]["counts"]
 for (method, result), color, marker in zip(
-    found.items(), ("#94a3b8", "#c2410c"), "so", strict=True
+    results.items(), ("#94a3b8", "#c2410c"), "so", strict=True
 ):
     axes.plot(
         100 * np.array(result["before"]["recall"]), marker=marker, color=color, lw=1, label=method

@@ -65,9 +65,9 @@ print(tuned)
 adjusted = lh.adjust(head, tuned)
 
 
-def accuracy(one: lh.Head) -> float:
+def accuracy(head: lh.Head) -> float:
     """Share of the test images that a head gets right: the only use of labels here."""
-    return float((one.logits(images[test]).argmax(axis=1) == digits.target[test]).mean())
+    return float((head.logits(images[test]).argmax(axis=1) == digits.target[test]).mean())
 
 
 print(
@@ -92,10 +92,10 @@ features["mean of all"] = np.mean(list(features.values()), axis=0)
 print(f"{'text encoder':20} {'as it is':>9} {'adjusted':>9}")
 results = []
 for face, values in features.items():
-    one = lh.Head(20 * unit(values))
-    logits = one.logits(images[stream])
+    plain = lh.Head(20 * unit(values))
+    logits = plain.logits(images[stream])
     choice = lh.tune_unlabelled(logits)
-    results.append((accuracy(one), accuracy(lh.adjust(one, choice))))
+    results.append((accuracy(plain), accuracy(lh.adjust(plain, choice))))
     print(f"{face:20} {results[-1][0]:9.1%} {results[-1][1]:9.1%}")
 before, after = np.array(results).T
 print(
@@ -107,8 +107,8 @@ print(
 # classes are not known, do not go by a guess (see the example on unlabelled data).
 
 shares = [
-    np.bincount(one.logits(images[test]).argmax(axis=1), minlength=10) / len(test)
-    for one in (head, adjusted)
+    np.bincount(each.logits(images[test]).argmax(axis=1), minlength=10) / len(test)
+    for each in (head, adjusted)
 ]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for i, (share, name) in enumerate(zip(shares, ("as it is", "adjusted"), strict=True)):
