@@ -81,6 +81,16 @@ def test_counts_are_those_of_all_labels_if_none_are_given():
     assert_same(tuned, lh.tune(logits, labels))
 
 
+def test_a_part_is_chosen_on_for_the_mix_of_all():
+    logits, labels = calibrated(17, 20_000)
+    reader = ChunkReader(COUNTS, numbers=4 * 1200)
+    chunks = cut(logits, labels)
+    tuned = tune_mapped(lambda work: map(work, chunks), reader, metric="error")
+    whole = lh.tune(logits, labels, COUNTS, metric="error")
+    assert tuned.evidence.value == pytest.approx(whole.evidence.value, abs=0.005)
+    assert tuned.temperature == pytest.approx(whole.temperature, rel=0.1)
+
+
 def test_a_background_is_left_alone():
     logits, labels = calibrated(3, 600)
     counts = lh.counts.with_background(COUNTS, 0)

@@ -395,6 +395,28 @@ def test_what_is_fitted_on_a_part_is_judged_on_all(monkeypatch, rule):
     assert tuned.evidence.value == pytest.approx(after, abs=0.02)
 
 
+@pytest.mark.parametrize("rule", ["offsets", "shift"])
+@pytest.mark.parametrize("metric", ["error", "macro_f1", "kappa", "cost"])
+def test_a_part_with_more_of_the_rare_classes_is_chosen_on_for_the_mix_of_all(
+    monkeypatch, rule, metric
+):
+    """A plain draw of 1,200 would have 25 of the rarest class, and this part has 150."""
+    logits, labels = calibrated(17, 20_000)
+    many, truth = calibrated(18, 40_000)
+    goal = lh.Goal(cost=COST) if metric == "cost" else metric
+    whole = lh.tune(logits, labels, COUNTS, metric=goal, rule=rule)
+    monkeypatch.setattr("levelhead.core.samples.MOST_NUMBERS", 4 * 1200)
+    monkeypatch.setattr("levelhead.core.samples.PART_NUMBERS", 4 * 1200)
+    part = lh.tune(logits, labels, COUNTS, metric=goal, rule=rule)
+    losses = [
+        loss_by_hand(metric, truth, scores.argmax(axis=1))
+        for scores in (whole.apply(many), part.apply(many))
+    ]
+    assert losses[1] == pytest.approx(losses[0], abs=0.012 * (1 + (metric == "cost")))
+    if metric == "error":
+        assert part.temperature == pytest.approx(whole.temperature, rel=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_a_file_larger_than_the_memory_allowed_is_chosen_on(tmp_path):

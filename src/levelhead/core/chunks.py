@@ -407,6 +407,8 @@ def tune_mapped(
     generator = np.random.default_rng(rng)
     goal = Goal.of(metric).on(given.labels, len(given.counts), given.names, target)
     samples = given.samples(None, generator)
+    if is_part:
+        samples = replace(samples, drawn_from=drawn.sizes)
     fits = chosen_rule.fit(samples, goal)
     outcomes = predict_all(given, samples, None, fits)
 

@@ -205,10 +205,15 @@ def tables_along(
 
 
 def class_weights(samples: Samples, goal: Goal) -> np.ndarray:
-    """Return what a sample of each class weighs in tables, [K]: 1, or toward a target its share."""
-    if goal.target is None:
-        return np.ones(samples.classes)
-    return goal.target / np.maximum(samples.sizes, 1)
+    """Return what a sample of each class weighs in tables, [K]: 1, or toward a target its share.
+
+    Those of a part stand for all that they were drawn from, of which it has more of the rare classes.
+    """
+    if goal.target is not None:
+        return goal.target / np.maximum(samples.sizes, 1)
+    if samples.drawn_from is not None:
+        return samples.drawn_from / np.maximum(samples.sizes, 1)
+    return np.ones(samples.classes)
 
 
 def losses_with_floors(tables: Tables, goal: Goal) -> np.ndarray:

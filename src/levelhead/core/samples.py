@@ -61,6 +61,8 @@ class Samples:
         kind: what the scores were given as.
         smoothing: what was added to probabilities before their logarithm (`smooth_votes`).
         background: the class that is left alone, if any.
+        drawn_from: [K], how many samples each class has in all, where these are a part that was drawn
+            class by class; None if these are all.
     """
 
     scores: Array
@@ -70,6 +72,7 @@ class Samples:
     kind: Kind = "logits"
     smoothing: float = 0.0
     background: int | None = None
+    drawn_from: np.ndarray | None = None
 
     @property
     def classes(self) -> int:
@@ -87,6 +90,13 @@ class Samples:
         return np.bincount(self.labels, minlength=self.classes)
 
     @property
+    def sizes_in_all(self) -> np.ndarray:
+        """How many samples each class has among those that these were drawn from, [K]: their mix."""
+        if self.drawn_from is None:
+            return self.sizes
+        return self.drawn_from
+
+    @property
     def folds(self) -> list[int]:
         """The folds that have a sample and leave some out: those that fits are made without."""
         sizes = np.bincount(self.fold, minlength=FOLDS)
@@ -98,7 +108,7 @@ class Samples:
         Where classes are to be alike that is ``log(n_max / n_k)``: 0 for the most frequent class. Bayes'
         rule from the mix of the training to that of the goal, up to a constant.
         """
-        needed = np.log(goal.shares(self.sizes) / self.counts)
+        needed = np.log(goal.shares(self.sizes_in_all) / self.counts)
         return needed - needed[np.argmax(self.counts)]
 
     def take(self, rows: np.ndarray) -> Samples:
@@ -213,8 +223,10 @@ class Given:
             LevelheadError: scores that are not finite, or that are not of the kind they were said to be.
         """
         labels = self.labels
+        drawn_from = None
         if rows is not None:
             labels = self.labels[rows]
+            drawn_from = np.bincount(self.labels, minlength=len(self.counts))
         scores = _read(self.logits, rows, self.read_as)
         smoothing = 0.0
         if self.kind == "probabilities":
@@ -227,6 +239,7 @@ class Given:
             kind=self.kind,
             smoothing=smoothing,
             background=self.background,
+            drawn_from=drawn_from,
         )
 
 

@@ -87,11 +87,12 @@ def tune(
         unlabelled: [M, K], logits of deployment data, for that estimate.
         names: class names, for counts given by name and for messages. Without them, the titles of a
             data frame's columns, where these are words.
-        kind: `probabilities`, whose logarithms are adjusted. Log-probabilities are recognized.
+        kind: `logits`, or `probabilities`, whose logarithms are adjusted. `log-probabilities` are
+            recognized without it.
         training: [M, K], training logits, for a warning if held-out rows are among them.
-        features: [N, d], what a head without a bias takes, for which `adjust_` with the same
-            features puts offsets into its weights. The choice is then judged by what arrives of
-            them in the logits; `reach` of the result says how much that is.
+        features: [N, d], the inputs of a head without a bias. `adjust_` with the same features puts
+            offsets into its weights. The choice is then judged by what arrives of them in the
+            logits; `reach` of the result says how much that is.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         level: of the interval of the gain.
         rng: a generator, or a seed, by which samples are dealt into folds.
@@ -390,7 +391,7 @@ def temperature_after(
         reach: [n], how much of an offset arrives in each sample's scores; all of it if None.
     """
     # Samples weigh so that each class has its share, and 1 on average.
-    shares = goal.shares(samples.sizes)
+    shares = goal.shares(samples.sizes_in_all)
     weights = (len(samples.labels) * shares / np.maximum(samples.sizes, 1))[samples.labels]
     rows = some_rows(*samples.scores.shape)
     # The scores of samples are smoothed already.
