@@ -257,12 +257,12 @@ class AdjustedClassifier(BaseAdjustedClassifier):
 
 
 class AdjustedClassifierCV(BaseAdjustedClassifier):
-    """A classifier whose scores are adjusted as is best on held-out data.
+    """A classifier whose scores are adjusted by what is best on held-out data.
 
-    A model trained on the other folds scores each fold, and all that is out of fold is tuned on, as
-    `levelhead.tune_folds` does. `predict_proba` is calibrated by a temperature, for classes as the
-    metric weighs them: for balanced accuracy, as if all were equally frequent. Those of the
-    training's mix, with its predictions, are ``estimator_.predict_proba``.
+    Each fold is scored by a model trained on the others, and `levelhead.tune_folds` tunes on all of
+    these scores. `predict_proba` is calibrated by a temperature, for classes as the metric weighs
+    them: for balanced accuracy, as if all were equally frequent. For the mix of the training, take
+    ``estimator_.predict_proba``.
 
     Args:
         estimator: the classifier; it is cloned and fitted, on each fold and then on everything.
