@@ -11,6 +11,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import log_softmax
 
@@ -468,6 +469,40 @@ def test_a_page_that_cannot_be_made_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="expected at least one subject or table"):
         write(tmp_path / "p.html", [])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_titled_in_another_order_than_the_choice_are_refused():
+    names = list("abc")
+    logits, labels = made.logits_of(np.array([900, 300, 45]), 60)
+    scores = pd.DataFrame(logits, columns=names)
+    tuned = lh.tune(scores, labels)
+    for given in ((labels,), ()):  # with labels and without
+        with pytest.raises(lh.LevelheadError, match=r"logits: columns .* in another order"):
+            of_tuned(tuned, scores[["b", "a", "c"]], *given)
+    scores, table = (pd.DataFrame(x, columns=list("abcd")) for x in made.label_samples())
+    tuned = lh.tune_labels(scores, table)
+    turned = ["b", "a", "c", "d"]
+    with pytest.raises(lh.LevelheadError, match=r"logits: columns .* in another order"):
+        of_tuned(tuned, scores[turned], table, measured="test")
+    with pytest.raises(lh.LevelheadError, match=r"labels: columns .* in another order"):
+        of_tuned(tuned, scores, table[turned], measured="test")
+
+
+def test_logits_of_labels_alone_show_the_choice():
+    scores, table = made.label_samples()
+    tuned = lh.tune_labels(scores, table)
+    alone = of_tuned(tuned).rows
+    assert str(of_tuned(tuned, scores).rows) == str(alone)  # a precision may be NaN
+
+
+def test_samples_of_other_labels_and_none_at_all_are_refused():
+    scores, table = made.label_samples()
+    tuned = lh.tune_labels(scores, table)
+    with pytest.raises(lh.LevelheadError, match=r"logits: expected \[N, 4\], as it was tuned"):
+        of_tuned(tuned, scores[:, :2], table[:, :2], measured="test")
+    blind = made.blind()
+    with pytest.raises(lh.LevelheadError, match=r"logits: expected \[N, 3\], as it was tuned"):
+        of_tuned(blind.tuned, np.zeros((0, 3)))
 
 
 def test_samples_that_do_not_fit_the_choice_are_refused():

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.class_names import check_titles
 from ..core.constant_direction import check_features, find_reach
 from ..core.doubts import EQUAL
 from ..core.gamma_path import GammaPath
@@ -35,7 +36,7 @@ from ..labels.judge import judge_labels
 from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..support.arrays import Array, as_array
-from ..support.errors import LevelheadError
+from ..support.errors import LevelheadError, named
 from ..support.logits import read_as
 from ..support.read import read_chunks
 from ..support.types import Kind
@@ -374,25 +375,33 @@ def of_tuned(
 
 def _check_samples(
     tuned: Tuned, logits: Array, labels: Array | None
-) -> tuple[Array, np.ndarray | None]:
+) -> tuple[Array | None, np.ndarray | None]:
     """Return logits [N, K], and labels as indices [N] or, of several per sample, [N, K] of 0 and 1.
 
     Samples that a choice was made on were checked then, but a page may be made of others, or of a
     file that has changed. Logits stay as they are, a file mapped into memory too: they are read in
     chunks later.
     """
-    if tuned.multilabel:
-        table = check_label_table(labels)
-        return check_label_scores(logits, table, tuned.kind), table
+    if tuned.names is not None:
+        with named("logits"):
+            check_titles(logits, tuned.names)
+    if tuned.multilabel and labels is None:
+        return None, None  # nothing is drawn from them
     checked = None
-    if labels is None:
+    if tuned.multilabel:
+        if tuned.names is not None:
+            with named("labels"):
+                check_titles(labels, tuned.names)
+        checked = check_label_table(labels)
+        logits = check_label_scores(logits, checked, tuned.kind)
+    elif labels is None:
         logits = as_array(logits)
     else:
         given = Given.of(logits, labels, None, names=tuned.names, kind=read_as(tuned.kind))
         rule_of(tuned).refuse_kind(given.kind, "logits")
         logits = given.logits
         checked = given.labels
-    if logits.ndim != 2 or logits.shape[1] != tuned.classes:
+    if logits.ndim != 2 or len(logits) == 0 or logits.shape[1] != tuned.classes:
         reason = f"expected [N, {tuned.classes}], as it was tuned, got shape {list(logits.shape)}"
         raise LevelheadError(reason, parameter="logits")
     return logits, checked
