@@ -325,6 +325,16 @@ def test_probabilities_are_chosen_with_as_their_logits_are(rule):
     assert tuned.gain == pytest.approx(plain.gain)
 
 
+def test_small_probabilities_of_a_sure_model_are_no_votes_of_zero():
+    sure = 30 * LOGITS
+    probabilities = softmax(sure)
+    assert 0 < probabilities.min() < 1e-45  # less than float32 holds
+    tuned, plain = tune(probabilities, kind="probabilities"), tune(sure)
+    assert tuned.adjustment.smoothing == 0
+    np.testing.assert_allclose(tuned.adjustment.offset, plain.adjustment.offset, atol=1e-5)
+    assert tune(probabilities.astype(np.float32), kind="probabilities").adjustment.smoothing == 1e-4
+
+
 def test_votes_of_zero_are_smoothed_by_the_least_vote():
     rng = np.random.default_rng(0)
     votes = np.stack([rng.multinomial(20, row) for row in softmax(LOGITS)]) / 20
@@ -332,6 +342,10 @@ def test_votes_of_zero_are_smoothed_by_the_least_vote():
     assert tuned.adjustment.smoothing == pytest.approx(0.05)
     by_hand = np.log(np.maximum(votes, 1e-300) + 0.05) + tuned.adjustment.offset
     np.testing.assert_allclose(tuned.apply(votes), by_hand, atol=1e-6)
+
+
+def test_probabilities_that_are_all_zero_tell_nothing():
+    assert tune(np.zeros_like(LOGITS), kind="probabilities").gain == 0
 
 
 # -- Positions -----------------------------------------------------------------------------------

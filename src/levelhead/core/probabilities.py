@@ -16,7 +16,9 @@ from ..support.arrays import Array, is_torch
 from ..support.errors import Advice, LevelheadError
 from ..support.logits import LARGEST_PROBABILITY, log_of_shares, refuse_percentages
 
-_LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0 is less, in any precision
+# What `log_of_shares` makes of a probability of 0 is less: of float64, and of whatever it widens to float32.
+_LOG_OF_ZERO = -708.0
+_LOG_OF_ZERO_IN_FLOAT32 = -87.0
 _LEAST_VOTE = 1e-4  # the smallest probability that 0 is taken for
 
 
@@ -67,10 +69,15 @@ def smooth_votes(logs: Array, smoothing: float | None = None) -> tuple[Array, fl
     (array([[0.25, 0.5 , 1.  ]]), 0.25)
     """
     if smoothing is None:
-        zero = logs <= _LOG_OF_ZERO
-        if not zero.any():
+        # Below what float32 holds, float64 has small probabilities of its own, which are no votes of 0.
+        least = logs.min(initial=0.0)
+        log_of_zero = _LOG_OF_ZERO
+        if least > _LOG_OF_ZERO_IN_FLOAT32 - 1:
+            log_of_zero = _LOG_OF_ZERO_IN_FLOAT32
+        if least > log_of_zero:
             return logs, 0.0
-        smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min())))
+        least_vote = float(np.exp(logs[logs > log_of_zero].min(initial=0.0)))
+        smoothing = max(_LEAST_VOTE, least_vote)
     if smoothing == 0:
         return logs, 0.0
     if is_torch(logs):
