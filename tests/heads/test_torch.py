@@ -175,6 +175,18 @@ def test_read_then_write_changes_no_bit(head, dtype):
     assert unchanged(head, before)
 
 
+def test_a_scaled_model_that_is_saved_whole_needs_no_levelhead_to_be_loaded(tmp_path):
+    model = nn.Sequential(nn.Linear(8, 3))
+    rescale_(model, [1000, 30, 7], gamma=0.5)
+    torch.save(model, tmp_path / "model.pt")
+    # Beside tensors, torch takes the classes that are named here and no others.
+    with torch.serialization.safe_globals([nn.Sequential, nn.Linear, set]):
+        loaded = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert torch.equal(loaded[0].weight, model[0].weight)
+    with pytest.raises(lh.LevelheadError, match="was adjusted already"):
+        rescale_(loaded, [1000, 30, 7], gamma=0.5)
+
+
 def test_read_gives_a_copy_and_write_checks_what_it_gets():
     model = Net()
     head = read(model)

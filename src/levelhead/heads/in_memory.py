@@ -26,7 +26,8 @@ from .notes import Note, digests_in, done_text, multiplied, run_all
 from .place import Change, Place
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the
-# last one last. Copies of the layer have it, state dicts do not.
+# last one last. Copies of the layer have it, state dicts do not. They are kept as plain tuples: a
+# module that is saved whole, by `torch.save(model)`, is then loaded where levelhead is not installed.
 MARKS = "_levelhead_adjusted"
 
 ModelLayer = TypeVar("ModelLayer")  # what a layer is in the library of the model
@@ -219,7 +220,8 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
             noted.append(_Mark(done, multiplied(note), None, digests_in(note)))
         for path, module in self.layers.items():
             # The last first: after several adjustments, that is the one to take back.
-            for mark in reversed((*noted, *getattr(module, MARKS, ()))):
+            marks = [_Mark(*mark) for mark in getattr(module, MARKS, ())]
+            for mark in reversed([*noted, *marks]):
                 version, digests = self.state(module, weights=mark.multiplied)
                 if mark.version == version or digests[0] in mark.digests:
                     where = path or "the head"
@@ -286,7 +288,7 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
         """
         version, digests = self.state(module, weights=change.changes_weights)
         done = done_text(change.rule.name, change.strength)
-        mark = _Mark(done, change.changes_weights, version, digests)
+        mark = tuple(_Mark(done, change.changes_weights, version, digests))
         # Past the bookkeeping of Keras's __setattr__.
         vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)
         undo: list[Callable[[], None]] = [partial(_unmark, module, mark)]
@@ -302,7 +304,7 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
         return {path: to_numpy(h.norms) for path, h in zip(self.layers, heads, strict=True)}
 
 
-def _unmark(module: object, mark: _Mark) -> None:
+def _unmark(module: object, mark: tuple[object, ...]) -> None:
     """Take a mark off a layer.
 
     Where its weights were multiplied by 1, they are what they were and would match it.
