@@ -79,7 +79,11 @@ def test_a_metric_works_with_every_rule_floors_and_targets(rule):
     [
         (
             lambda t: 1 - (t.right / t.predicted).mean(axis=-1),
-            "the loss of 'mine' is NaN for some predictions",
+            "the loss of 'mine' is NaN or infinite for some predictions",
+        ),
+        (
+            lambda t: -np.log(t.recall.min(axis=-1)),
+            "the loss of 'mine' is NaN or infinite for some predictions",
         ),
         (
             lambda t: 1 - t.right.sum() / t.sizes.sum(),

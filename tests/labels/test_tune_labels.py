@@ -168,6 +168,18 @@ def test_a_metric_of_ones_own_is_taken():
     assert "Jaccard" in str(tuned)
 
 
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [
+        (lambda t: 1 - t.precision[..., 1], "is NaN or infinite for some predictions"),
+        (lambda t: 1 - t.recall.mean(), r"of tables \[.*2\] has shape \[\]"),
+    ],
+)
+def test_a_metric_of_ones_own_that_says_nothing_of_some_cuts_is_refused(loss, reason):
+    with pytest.raises(lh.LevelheadError, match=f"^metric: the loss of 'mine' {reason}"):
+        tune(*samples(), metric=Metric("mine", "mine", loss))
+
+
 def test_a_label_without_a_positive_or_a_negative_is_left_alone_and_named():
     logits, labels = samples(rates=(0.5, 0.2, 0.1, 0.3))
     labels[:, 1], labels[:, 3] = 0, 1

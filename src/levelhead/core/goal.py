@@ -156,29 +156,8 @@ class Goal:
         return Tables.of(labels, predicted, classes, weights, self.cost)
 
     def loss(self, tables: Tables) -> np.ndarray:
-        """Return the metric as a loss, [...], of tables [..., K]; 0 where no sample weighs anything.
-
-        A fit without a fold has such tables if the target has none of the classes of its samples.
-
-        Raises:
-            LevelheadError: a metric of one's own gives NaN, of which none is the least, or one number
-                for all tables, by which none is better.
-        """
-        # A metric of one's own may divide by 0 where a class is never predicted.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            losses = np.asarray(self.metric.loss(tables))
-        weighs = tables.sizes.sum(axis=-1) > 0
-        name = self.metric.name
-        if losses.shape != weighs.shape:
-            shapes = f"{list(tables.sizes.shape)} has shape {list(losses.shape)}"
-            expected = "expected [...] of [..., K]; sum over the last axis alone"
-            reason = f"the loss of {name!r} of tables {shapes}, {expected}"
-            raise LevelheadError(reason, parameter="metric")
-        if np.isnan(losses[weighs]).any():
-            cause = "such as of a class that is never predicted or has no sample here"
-            reason = f"the loss of {name!r} is NaN for some predictions, {cause}"
-            raise LevelheadError(f"{reason}; return a number for those, too", parameter="metric")
-        return np.where(weighs, losses, 0.0)
+        """Return the metric as a loss, [...], of tables [..., K], checked (`Metric.losses`)."""
+        return self.metric.losses(tables)
 
     def shares(self, sizes: np.ndarray) -> np.ndarray:
         """Return how often classes occur where the goal is measured, [K]; they sum to 1.

@@ -388,6 +388,30 @@ class Metric:
         """Whether it can be computed, and is no metric `of_name`."""
         return self.loss is not _loss_not_known
 
+    def losses(self, tables: Tables) -> np.ndarray:
+        """Return the loss, [...], of tables [..., K], checked; 0 where no sample weighs anything.
+
+        A fit without a fold has such tables if the target has none of the classes of its samples.
+
+        Raises:
+            LevelheadError: a metric of one's own gives NaN or infinity, whose differences say nothing,
+                or one number for all tables, by which none is better.
+        """
+        # A metric of one's own may divide by 0 where a class is never predicted.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            losses = np.asarray(self.loss(tables))
+        weighs = tables.sizes.sum(axis=-1) > 0
+        if losses.shape != weighs.shape:
+            shapes = f"{list(tables.sizes.shape)} has shape {list(losses.shape)}"
+            expected = "expected [...] of [..., K]; sum over the last axis alone"
+            reason = f"the loss of {self.name!r} of tables {shapes}, {expected}"
+            raise LevelheadError(reason, parameter="metric")
+        if not np.isfinite(losses[weighs]).all():
+            cause = "such as of a class that is never predicted or has no sample here"
+            reason = f"the loss of {self.name!r} is NaN or infinite for some predictions, {cause}"
+            raise LevelheadError(f"{reason}; return a number for those, too", parameter="metric")
+        return np.where(weighs, losses, 0.0)
+
     def shown(self, loss: np.ndarray) -> np.ndarray:
         """Return losses as people know the metric; the way back is the same."""
         if self.is_loss:

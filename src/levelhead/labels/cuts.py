@@ -108,7 +108,7 @@ class Cuts:
             need: how many positives must be right (`needed_right`); 0 without a floor.
         """
         meets = self.tables.right[:, 1] >= need
-        return self.offset_of_least(np.where(meets, metric.loss(self.tables), np.inf))
+        return self.offset_of_least(np.where(meets, metric.losses(self.tables), np.inf))
 
     def offset_of_least(self, losses: np.ndarray) -> float:
         """Return the offset of least loss [m + 1].

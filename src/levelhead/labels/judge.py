@@ -81,7 +81,7 @@ def judge_decisions(
     tables_before = _count(truth, before, costs)
     tables_after = _count(truth, after, costs)
     usable = np.flatnonzero(has_both(truth))
-    gain = metric.loss(tables_before[usable]) - metric.loss(tables_after[usable])
+    gain = metric.losses(tables_before[usable]) - metric.losses(tables_after[usable])
     usable_costs = None
     if costs is not None:
         usable_costs = costs[usable]
@@ -140,7 +140,7 @@ def _moves(metric: Metric, tables: Tables, costs: np.ndarray | None) -> np.ndarr
     Two classes have but four kinds of samples, so no slopes are needed. They would not do:
     Matthews' correlation of a label that is never predicted has none.
     """
-    here = metric.loss(tables)
+    here = metric.losses(tables)
     moves = np.empty((len(here), 2, 2))
     for true in (0, 1):
         for decided in (0, 1):
@@ -154,7 +154,7 @@ def _moves(metric: Metric, tables: Tables, costs: np.ndarray | None) -> np.ndarr
             paid = None
             if costs is not None and tables.paid is not None:
                 paid = tables.paid + costs[:, true, decided]
-            moves[:, true, decided] = metric.loss(Tables(right, predicted, sizes, paid)) - here
+            moves[:, true, decided] = metric.losses(Tables(right, predicted, sizes, paid)) - here
     return moves
 
 
