@@ -136,6 +136,16 @@ def test_a_new_bias_is_trained_if_the_weight_is_and_works_in_a_compiled_or_copie
     assert layer.bias.requires_grad
 
 
+def test_a_bias_that_a_layer_gets_in_inference_mode_can_be_trained_and_taken_back():
+    model = nn.Sequential(nn.Linear(8, 4, bias=False))
+    with torch.inference_mode():
+        adjusted = lh.adjust_(model, tuned_for("shift"))
+    model(torch.tensor(X, dtype=torch.float32)).sum().backward()
+    assert model[0].bias.grad is not None
+    adjusted.restore()
+    assert model[0].bias is None
+
+
 def test_a_moved_layer_loses_its_new_bias_too():
     model = nn.Sequential(nn.Linear(8, 4, bias=False))
     adjusted = lh.adjust_(model, tuned_for("shift"))

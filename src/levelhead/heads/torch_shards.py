@@ -61,5 +61,6 @@ def place_like(values: Tensor, parameter: Tensor) -> Tensor:
 
 def new_bias(weight: Tensor) -> nn.Parameter:
     """Return a bias of zeros for a layer with this weight [K, ...], trained if the weight is."""
-    zeros = torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
-    return nn.Parameter(zeros, weight.requires_grad)
+    with torch.inference_mode(False):  # else it could never be trained
+        zeros = torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
+        return nn.Parameter(zeros, weight.requires_grad)
