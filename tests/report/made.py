@@ -56,6 +56,15 @@ def long_names() -> Subject:
     return of_tuned(tuned, logits, labels, title="run-" * 100, facts={"file": "f" * 300})
 
 
+def forty() -> Subject:
+    """As many classes as are named, in capitals."""
+    counts = np.arange(800, 0, -20)
+    logits, labels = logits_of(counts, 20)
+    with quiet():
+        tuned = lh.tune(logits, labels, counts, names=[f"CARCINOMA, GRADE {i}" for i in range(40)])
+    return of_tuned(tuned, logits, labels, title="forty classes")
+
+
 def two(**options) -> Subject:
     counts = np.array([900, 45])
     logits, labels = logits_of(counts, 150, noise=2.0)

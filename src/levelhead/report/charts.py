@@ -16,7 +16,7 @@ from ..core.gamma_path import GammaPath
 from ..path.curve import Curve
 from ..show.style import running_mean, short
 from .subject import Subject
-from .svg import WIDE, Plane, change_mark, nice_ticks, tag
+from .svg import WIDE, Plane, change_mark, nice_ticks, tag, text_width
 from .words import MOST_NAMED, share_text
 
 # ---- Recall of each class ----------------------------------------------------------------------
@@ -25,36 +25,39 @@ from .words import MOST_NAMED, share_text
 def recall_chart(subject: Subject, width: float = WIDE) -> Markup:
     """Draw the recall of each class before and after, the most frequent class first.
 
-    Up to `MOST_NAMED` classes are named, each with a ring where it was and a dot where it is. Of
-    more there is a dot for each, and a running mean: one line before, one after.
+    Up to `MOST_NAMED` classes each have a ring where they were and a dot where they are, and are
+    named where names have room. Of more there is a dot for each, and a running mean: one line
+    before, one after.
 
     Args:
         subject: whose rows are drawn.
-        width: of the picture; where names need more, it is wider.
+        width: of the picture.
     """
     # From the most frequent to the rarest, as recall usually falls: the gain is then at the right end.
     rows = subject.rows[::-1]
     before = np.array([row.recall[0] for row in rows])
     after = np.array([row.recall[1] for row in rows])
-    is_named = len(rows) <= MOST_NAMED
+    is_each_marked = len(rows) <= MOST_NAMED
     names = [short(row.name, 18) for row in rows]
 
-    # Names stand side by side where they fit at about 7 units a letter; else they are turned, and
-    # the longest of them says how much room there must be below the axis.
-    if is_named:
-        width = max(width, 80 + 13 * len(rows))
-    longest = max(map(len, names))
-    is_upright = longest * 7 < (width - 80) / len(rows)
+    # Names stand side by side where they fit; else they are turned, and the longest of them says how
+    # much room there must be below the axis. On a phone even these may be too many.
+    room_of_each = (width - 80) / len(rows)
+    is_named = is_each_marked and room_of_each >= 13
+    longest = max(map(text_width, names))
+    is_upright = longest < room_of_each
     room = 48.0
     if is_named and not is_upright:
-        room = 40.0 + 7 * longest
+        room = 40.0 + longest
 
     plane = Plane(width, 260 + room, 52, room, (-0.5, len(rows) - 0.5), (0, 1))
     parts = [plane.grid((0, 0.25, 0.5, 0.75, 1), "{:.0%}".format)]
     if is_named:
         for i, name in enumerate(names):
             parts.append(_name_below(plane, i, name, is_upright))
-            parts.append(_recall_mark(plane, i, rows[i].name, before[i], after[i]))
+    if is_each_marked:
+        for i, row in enumerate(rows):
+            parts.append(_recall_mark(plane, i, row.name, before[i], after[i]))
     else:
         for values, when in ((before, "was"), (after, "now")):
             parts.append(_dots(plane, values, when))

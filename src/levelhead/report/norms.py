@@ -10,6 +10,7 @@ Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learnin
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +19,12 @@ from markupsafe import Markup
 from ..show.style import short
 from ..support.errors import LevelheadError
 from .subject import Subject
-from .svg import WIDE, Plane, change_mark, log_ticks, nice_ticks
+from .svg import WIDE, Drawing, Plane, change_mark, log_ticks, nice_ticks
 
 MOST_LINES = 12  # classes whose norms are drawn over the epochs: six colors, each also dashed
 
 
-def norms_chart(subject: Subject) -> Markup | None:
+def norms_chart(subject: Subject) -> Drawing | None:
     """Draw weight norms against counts, before and after; None if no norm changes.
 
     None also where head or counts are not known, or where two classes share one row of the head.
@@ -44,24 +45,43 @@ def norms_chart(subject: Subject) -> Markup | None:
         has_norm[subject.tuned.background] = False
     if not has_norm.any():
         return None
+    shown = np.flatnonzero(has_norm)
+    return Drawing.of(partial(_norms_of, subject, subject.counts, shown, before, after))
+
+
+def _norms_of(
+    subject: Subject,
+    counts: np.ndarray,
+    shown: np.ndarray,
+    before: np.ndarray,
+    after: np.ndarray,
+    width: float,
+) -> Markup:
+    """Draw the norms of some classes against their counts.
+
+    Args:
+        subject: has the names.
+        counts: [K], training samples.
+        shown: indices of the classes to draw.
+        before, after: norms [K].
+        width: of the picture.
+    """
     # A little room at each end, so that no mark lies on the frame.
-    counts = np.log10(subject.counts)
-    norms_before = np.log10(before[has_norm])
-    norms_after = np.log10(after[has_norm])
-    lowest = min(float(norms_before.min()), float(norms_after.min()))
-    highest = max(float(norms_before.max()), float(norms_after.max()))
-    x_range = (float(counts.min()) - 0.05, float(counts.max()) + 0.05)
+    log_counts = np.log10(counts)
+    log_before = np.log10(before[shown])
+    log_after = np.log10(after[shown])
+    lowest = min(float(log_before.min()), float(log_after.min()))
+    highest = max(float(log_before.max()), float(log_after.max()))
+    x_range = (float(log_counts.min()) - 0.05, float(log_counts.max()) + 0.05)
     y_range = (lowest - 0.05, highest + 0.05)
 
-    plane = Plane(640, 320, 60, 52, x_range, y_range)
+    plane = Plane(width, 320, 60, 52, x_range, y_range)
     parts = [plane.grid(log_ticks(*y_range), lambda tick: f"{10**tick:.3g}")]
     parts += [plane.below(tick, f"{10**tick:,.0f}") for tick in log_ticks(*x_range)]
-    for i, was, now in zip(
-        np.flatnonzero(has_norm).tolist(), norms_before, norms_after, strict=True
-    ):
+    for i, was, now in zip(shown.tolist(), log_before, log_after, strict=True):
         title = f"{subject.name(i)}: {before[i]:.3g} to {after[i]:.3g}"
-        mark = change_mark(plane.x(counts[i]), plane.y(was), plane.y(now), radius=4, title=title)
-        parts.append(mark)
+        x = plane.x(float(log_counts[i]))
+        parts.append(change_mark(x, plane.y(was), plane.y(now), radius=4, title=title))
     across = "training samples of the class; both axes logarithmic"
     parts.append(plane.titles(across, "norm of the weight vector"))
     return plane.picture("Norm of each weight vector against its count", *parts)

@@ -247,7 +247,7 @@ class Shown:
     confusion_note: str
     diagrams: list[Diagram]  # calibration: as trained, adjusted, with the temperature
     calibration_note: str
-    norms_chart: Markup | None  # of a rule that multiplies
+    norms_chart: Drawing | None  # of a rule that multiplies
     norm_lines: list[NormLine]  # the key of the next chart
     training_chart: Drawing | None  # norms over the epochs, of a run with a log
 

@@ -11,6 +11,7 @@ well, but it is an extra that not everybody has, and its pictures would not foll
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -141,6 +142,23 @@ def tag(name: str, *children: str, **attributes: str | float) -> Markup:
         words.append(f' {attribute}="{escape(text)}"')
     inside = Markup("").join(escape(child) for child in children)
     return Markup(f"<{name}{''.join(words)}>{inside}</{name}>")
+
+
+def text_width(text: str) -> float:
+    """Return about how wide a text is in a picture: page.css writes all of them in 12 units.
+
+    >>> text_width("cat"), text_width("CAT"), text_width("\u732b")
+    (21.0, 27.0, 12.0)
+    """
+    width = 0.0
+    for letter in text:
+        if unicodedata.east_asian_width(letter) in "WF":  # as high as wide
+            width += 12
+        elif letter.isupper():
+            width += 9
+        else:
+            width += 7
+    return width
 
 
 def change_mark(x: float, before: float, after: float, *, radius: int, title: str) -> Markup:
