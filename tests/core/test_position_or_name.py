@@ -162,7 +162,7 @@ def test_bools_fractions_and_members_of_an_enum_are_names_like_any_other(classes
         assert tuned.floors == direct.floors
 
 
-@pytest.mark.parametrize("names", [[True, False], [1, 0]])
+@pytest.mark.parametrize("names", [[True, False], ["true", "false"], [1, 0]])
 def test_bools_are_the_labels_of_a_training_too(names):
     truth = np.repeat([1, 0], [60, 30])
     logits = np.random.default_rng(1).normal(size=(90, 2)) + 2 * np.eye(2)[1 - truth]

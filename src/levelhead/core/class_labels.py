@@ -176,6 +176,8 @@ def find_labels(labels: Array, names: Sequence[str], source: str = "the classes"
     words = [str(name) for name in names]
     if are_names(values):
         return _look_up(values.astype(str), words, names, source)
+    if values.dtype.kind == "b":  # True in Python is true in JSON and in tables
+        words = [word.capitalize() for word in words]
     numbers = _whole_numbers(values)
     if (numbers is None or values.dtype.kind == "b") and _are_written_as(values, words):
         return _look_up(values.astype(str), words, names, source)
