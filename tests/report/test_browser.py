@@ -229,6 +229,12 @@ def test_a_phone_shows_the_whole_of_each_chart_at_a_size_that_can_be_read(show, 
         assert scale > 0.7
 
 
+def test_the_verdict_stands_beside_its_sign_on_a_phone(show):
+    page, _ = show("ten", width=390)
+    sign, said = (page.locator(f"h2 .{name}").bounding_box() for name in ("sign", "said"))
+    assert said["y"] < sign["y"] + sign["height"]
+
+
 def test_the_choice_is_saved_as_a_file(show, tmp_path):
     page, (subject,) = show("ten")
     with page.expect_download() as download:
