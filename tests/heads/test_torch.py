@@ -187,6 +187,22 @@ def test_a_scaled_model_that_is_saved_whole_needs_no_levelhead_to_be_loaded(tmp_
         rescale_(loaded, [1000, 30, 7], gamma=0.5)
 
 
+def test_torch_may_make_tensors_on_another_device_by_default(x):
+    hooked = Net()
+    hooked.fc.register_forward_hook(lambda *_: None)
+    for model, example in ((Net(), None), (Net(), x), (hooked, x), (Teacher(), x)):
+        before = model(x)
+        with torch.device("meta"):
+            adjusted = rescale_(model, COUNTS, gamma=0.5, example=example)
+        assert adjusted.checked == ("forward" if example is None else "example")
+        assert scaled(model, x, before)
+    model = Net()
+    before = model(x)
+    with torch.device("meta"):
+        adjusted = lh.adjust_(model, lh.rules.Shift(0.5), COUNTS, example=x)
+    assert torch.allclose(model(x), before + FACTORS.log(), atol=1e-5)
+
+
 def test_read_gives_a_copy_and_write_checks_what_it_gets():
     model = Net()
     head = read(model)

@@ -92,8 +92,9 @@ class Probe:
         """
         # The factors are powers of two, so that nothing is rounded, and the first two differ.
         generator = torch.Generator().manual_seed(2)
-        factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=generator)
-        factors[:2] = torch.tensor([0.5, 2.0])[: self.classes]
+        exponents = torch.randint(-1, 3, (self.classes,), generator=generator, device="cpu")
+        factors = 2.0**exponents
+        factors[:2] = torch.tensor([0.5, 2.0], device="cpu")[: self.classes]
         before, after = self._before_and_after(layers, factors)
         expected = before * factors.to(before)
         return bool(before.any()) and self._close(layers, after, expected, before)
@@ -108,7 +109,7 @@ class Probe:
             return False
         before = self._logits(weights)
         # As large as the logits, of either sign in turn: what bends them is then seen.
-        offsets = (torch.arange(self.classes) % 2 * 2.0 - 1) * before.abs().max()
+        offsets = (self._every_other() * 2.0 - 1) * before.abs().max()
 
         def add(layer: nn.Module, _: object, output: Tensor) -> Tensor:
             # On the last axis, or on the channels of a convolution, which pixels follow.
@@ -126,7 +127,7 @@ class Probe:
 
         That is true of each of several heads in a sum.
         """
-        moved = torch.arange(self.classes) % 2 == 0
+        moved = self._every_other() == 0
         before, after = self._before_and_after(layers, moved + 1.0)
         others_stay = self._close(layers, after[..., ~moved], before[..., ~moved], before)
         own_stay = self._close(layers, after[..., moved], before[..., moved], before)
@@ -137,8 +138,12 @@ class Probe:
 
         Layers that cannot be tried are taken to.
         """
-        before, after = self._before_and_after(layers, torch.arange(self.classes) % 2 + 1.0)
+        before, after = self._before_and_after(layers, self._every_other() + 1.0)
         return not self._close(layers, after, before, before)
+
+    def _every_other(self) -> Tensor:
+        """Return 0 and 1 in turn, [K], on the host as the logits, wherever torch makes tensors."""
+        return torch.arange(self.classes, device="cpu") % 2
 
     def _before_and_after(
         self, layers: Mapping[str, nn.Module], factors: Tensor
@@ -149,7 +154,7 @@ class Probe:
         """
         weights = self._random_weights(layers)
         if weights is None:  # NaN is close to nothing, so that no layer passes
-            nothing = torch.full((self.classes,), torch.nan)
+            nothing = torch.full((self.classes,), torch.nan, device="cpu")
             return nothing, nothing
         scaled = {}
         for name, w in weights.items():
@@ -179,7 +184,8 @@ class Probe:
             for name, p in layer.named_parameters(path, recurse=False):
                 if p.shape[0] != self.classes:
                     return None
-                noise = torch.randn(p.shape, generator=generator) / max(1, p[0].numel()) ** 0.5
+                noise = torch.randn(p.shape, generator=generator, device="cpu")
+                noise /= max(1, p[0].numel()) ** 0.5
                 weights[name] = noise.to(device=p.device, dtype=p.dtype)
         return weights
 

@@ -182,7 +182,7 @@ class Tail:
     def scales(self) -> bool | None:
         """Return whether scaling row i of the head scales logit i alone; None if not known."""
         # Powers of two, so that nothing is rounded.
-        factors = 2.0 ** (torch.arange(self._classes) % 3 - 1)
+        factors = 2.0 ** (torch.arange(self._classes, device="cpu") % 3 - 1)
         return self._arrives(_Change(torch.mul, factors))
 
     def adds(self) -> bool | None:
@@ -191,7 +191,7 @@ class Tail:
         None if that is not known.
         """
         # -2 and 3, beside outputs of a spread of 3: a ReLU or a clamp on the way would be seen.
-        offsets = 5.0 * (torch.arange(self._classes) % 2) - 2.0
+        offsets = 5.0 * (torch.arange(self._classes, device="cpu") % 2) - 2.0
         return self._arrives(_Change(torch.add, offsets))
 
     def _arrives(self, change: _Change) -> bool | None:
@@ -261,8 +261,8 @@ class Tail:
             else:
                 axis = -1
                 shape = (samples, *sizes, self._classes)
-            random = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
-            plain[node] = random.to(layer.weight)  # type: ignore[arg-type]
+            random = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+            plain[node] = (3 * random).to(layer.weight)  # type: ignore[arg-type]
             changed[node] = change.along(plain[node], axis)
 
         # A forward may ask for the size of its images, to bring logits of pixels back to it.

@@ -228,8 +228,8 @@ class TorchModel(InMemory[Editable]):
         with torch.no_grad():
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:
-                    shaped = torch.as_tensor(values).reshape(parameter.shape)
-                    parameter.copy_(place_like(shaped, parameter))
+                    whole = torch.as_tensor(values, dtype=parameter.dtype, device=parameter.device)
+                    parameter.copy_(place_like(whole.reshape(parameter.shape), parameter))
 
     def notes(self) -> list[Note]:
         """Return what configs and the files that the model was loaded from say was done to it."""

@@ -159,7 +159,8 @@ def why_not_affine(layer: Editable) -> str | None:
         return None
 
     generator = torch.Generator().manual_seed(0)
-    features = torch.randn((3, *weight.shape[1:]), generator=generator).to(weight)
+    shape = (3, *weight.shape[1:])
+    features = torch.randn(shape, generator=generator, device="cpu").to(weight)
     try:
         with evaluating(layer), torch.no_grad():
             outputs = layer(features)

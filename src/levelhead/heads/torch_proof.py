@@ -181,7 +181,8 @@ def own_inputs(model: nn.Module) -> dict[str, Tensor] | None:
         size = getattr(config, "image_size", None)
         if not isinstance(channels, int) or not isinstance(size, int):
             return None
-        image = torch.randn(1, channels, size, size, generator=torch.Generator().manual_seed(4))
+        generator = torch.Generator().manual_seed(4)
+        image = torch.randn(1, channels, size, size, generator=generator, device="cpu")
         return {name: image.to(device=device, dtype=first.dtype)}
 
     # Words: those that transformers has to try a model on.

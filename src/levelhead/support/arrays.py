@@ -179,13 +179,13 @@ def narrow(x: Array, to: Array) -> Array:
 def like(values: np.ndarray, x: Array) -> Array:
     """Return host values as an array of x's kind, dtype and device.
 
-    The dtype first, while the values are on the host: fewer bytes travel, and not every device has
-    float64.
+    The dtype first, while the values are on the host, whatever torch's default device: fewer bytes
+    travel, and not every device has float64.
     """
     if is_torch(x):
         import torch
 
-        return torch.as_tensor(values).to(dtype=x.dtype).to(device=x.device)
+        return torch.as_tensor(values, device="cpu").to(dtype=x.dtype).to(device=x.device)
     return values.astype(x.dtype)
 
 
