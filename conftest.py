@@ -13,6 +13,9 @@ from hypothesis import settings
 # One thread per worker, here and in the processes that tests start: the workers of `make test` fill the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
+# Ray's thread that counts what is used outlives a test, and writes errors with their source into the log, which on
+# Python 3.11 is a SystemError in the `ast.parse` of another thread.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["TERM"] = (
     "xterm-256color"  # whatever terminal the tests are started from: on a dumb one, no bar is drawn
 )

@@ -40,7 +40,7 @@ def levelhead(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Collect no garbage: what other tests left may parse source as it goes, a SystemError inside `ast.parse`."""
+    """Collect no garbage: in the middle of `ast.parse` another thread may parse then, a SystemError on Python 3.11."""
     gc.disable()
     yield
     gc.enable()

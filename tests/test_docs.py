@@ -24,6 +24,7 @@ from levelhead_lab.methods.table import reference as paper_of
 from levelhead_lab.paper.cells import BEST_ON_TEST, HELD_OUT, cell, load_records
 from levelhead_lab.paper.geometry import boundary_angles
 
+pytestmark = pytest.mark.usefixtures("no_collection")
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

@@ -12,6 +12,7 @@ import pytest
 
 import levelhead
 
+pytestmark = pytest.mark.usefixtures("no_collection")
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 QUICKEST = ["plot_few_labels", "plot_unlabelled"]  # neither trains with torch

@@ -12,6 +12,7 @@ import pytest
 import levelhead
 from levelhead.support.extras import EXTRAS
 
+pytestmark = pytest.mark.usefixtures("no_collection")
 HOSTS = Path(levelhead.__file__).parent / "hosts"
 PUBLIC = sorted(path.stem for path in HOSTS.glob("[!_]*.py"))
 LIBRARIES = sorted({*EXTRAS, "skl2onnx", "accelerate", "peft", "pandas"})
