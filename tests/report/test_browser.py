@@ -304,6 +304,15 @@ def test_nothing_is_cut_off_on_paper(show, name):
     assert cut == []
 
 
+@pytest.mark.parametrize("name", ["ten", "forty", "several"])
+def test_tables_stay_in_their_cards_on_paper(show, name):
+    page, _ = show(name, width=794)  # A4
+    page.emulate_media(media="print")
+    beyond = page.evaluate("""() => [...document.querySelectorAll(".scroll")]
+        .map((part) => part.scrollWidth - part.clientWidth)""")
+    assert max(beyond) <= 0
+
+
 def test_it_prints(show):
     page, _ = show("ten", theme="dark")
     page.emulate_media(media="print")
