@@ -42,11 +42,13 @@ def weights(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["offsets", "rescale", "shift"])
 @pytest.mark.parametrize("given", [("0",), ("nothing", "--names", "names.txt")])
-def test_tune_leaves_the_class_alone_as_in_python(weights, levelhead, rule, given):
-    status, out, err = levelhead(*TUNE, "--rule", rule, "--background", *given, "--json")
+@pytest.mark.parametrize("own", [0, 90_000])
+def test_tune_leaves_the_class_alone_as_in_python(weights, levelhead, rule, given, own):
+    words = (*TUNE[:-1], f"{own},400,40,4", "--rule", rule, "--background", *given, "--json")
+    status, out, err = levelhead(*words)
     assert (status, err) == (0, "")
     names = NAMES if len(given) > 1 else None
-    alone = lh.counts.with_background(COUNTS, 0)
+    alone = lh.counts.with_background([own, *COUNTS[1:]], 0)
     expected = lh.tune(LOGITS, LABELS, alone, rule=rule, names=names).to_dict()
     assert json.loads(out) == expected
     assert expected["counts"] == [400, 400, 40, 4]

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..core.class_labels import are_names, as_positions, check_labels, find_labels
 from ..core.class_names import as_mapping, in_order
-from ..core.counts import Counts, find_background, resolve
+from ..core.counts import Counts, find_background, resolve_as_trained, with_background
 from ..support.errors import Advice, LevelheadError, in_file
 from ..support.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays
@@ -391,8 +391,10 @@ def _resolve_counts(
         expected = f"expected {classes} counts, one per class, got {len(counts)}"
         has = f"{scores.source} has {classes} columns{_why_too_wide(scores, len(counts))}"
         raise LevelheadError(f"{where}: {expected}; {has}")
+    if background is not None:
+        counts = with_background(counts, background)
     with in_file(where):
-        return resolve(counts, classes, names=names, background=background)
+        return resolve_as_trained(counts, classes, names=names)
 
 
 def _why_too_wide(scores: Scores, counts: int) -> str:
