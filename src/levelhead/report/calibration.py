@@ -84,7 +84,7 @@ def calibration(subject: Subject) -> Calibration | None:
         reliability("Adjusted", adjusted, labels, weights),
     ]
     if tuned.temperature is not None:
-        title = f"Adjusted, temperature {tuned.temperature:.2f}"
+        title = f"Adjusted, temperature {tuned.temperature:.3g}"
         with np.errstate(over="ignore"):  # of masked scores, which stay the lowest
             tempered = adjusted / tuned.temperature
         diagrams.append(reliability(title, tempered, labels, weights))
