@@ -246,6 +246,19 @@ def test_a_class_that_is_left_alone_has_no_count_and_is_no_rare_one():
     assert titles == ["ant", "bee"]
 
 
+def test_classes_toward_a_target_are_in_order_without_their_samples():
+    logits, labels = made.logits_of(np.array([90, 30, 10]), 20)
+    drawn = np.r_[0:20, 20:30, 40:45]
+    tuned = lh.tune(logits[drawn], labels[drawn], target=[0.2, 0.3, 0.5])
+    rows = of_tuned(tuned).rows
+    assert [(row.name, row.samples) for row in rows] == [("2", 5), ("1", 10), ("0", 20)]
+
+
+def test_a_page_calls_no_class_rare_without_counts_or_labels():
+    assert "The rarest first." not in render_page([made.blind()])
+    assert "The rarest first." in render_page([made.ten()])
+
+
 def test_other_samples_are_judged_by_what_was_chosen():
     logits, labels = made.logits_of(made.TEN, 40)
     other, truth = made.logits_of(made.TEN, 30, seed=5)

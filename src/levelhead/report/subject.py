@@ -130,9 +130,11 @@ class Subject:
             if self.tuned.multilabel:
                 return (self.labels > 0).sum(axis=0)
             return np.bincount(self.labels, minlength=self.classes)
-        # Toward a target, tables hold shares instead of samples.
-        if self.tuned.evidence is None or self.tuned.target is not None:
+        if self.tuned.evidence is None:
             return None
+        # Toward a target, tables hold shares instead of samples; but samples may have been counted.
+        if self.tuned.target is not None:
+            return np.array(self.tuned.counts) if self.tuned.counted else None
         return self.tuned.tables[0].sizes
 
     @property
