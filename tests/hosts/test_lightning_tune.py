@@ -215,6 +215,17 @@ def test_rule_and_metric_are_those_asked_for(tmp_path):
     assert (callback.tuned.rule, callback.tuned.metric) == ("tau", "macro_f1")
 
 
+def test_a_background_stays_as_it_is(tmp_path):
+    module = Net()
+    alone = lh.counts.with_background([9000, 60, 15], 0)
+    callback = AdjustCallback(counts=alone, anyway=True)
+    fit(module, tmp_path, callback)
+    callback.adjusted.restore()
+    by_hand = lh.tune(logits_of(module), EVAL.tensors[1], alone)
+    assert (callback.tuned.background, callback.tuned.adjustment.offset[0]) == (0, 0)
+    assert same(callback.tuned, by_hand)
+
+
 def test_labels_that_cannot_be_counted_ahead_are_not_needed(tmp_path):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):

@@ -62,7 +62,7 @@ class BaseAdjustCallback:
     tuned: Tuned | None = None  # what was tuned on the evaluation
     verdict: str | None = None  # both in words
     _samples: tuple[Tensor, Tensor]  # logits [N, K] and labels [N] of the evaluation
-    _counts: np.ndarray | None = None  # [K], known when a training has started
+    _counts: Counts | None = None  # known when a training has started
     _likely: int | None = None  # K, as far as counts or labels tell it
     _features: Tensor | None = None  # [N, d], what a head without a bias takes of the evaluation
     _needs_features: bool = False  # whether `by` adds to a head that has no bias and can get none
@@ -142,7 +142,7 @@ class BaseAdjustCallback:
         Where these cannot be read (a stream, samples drawn by weight), there are none, and `tune` takes those of the
         evaluation: a callback that needs no argument must not fail for a loader it does not understand.
 
-        Sets `_likely`, by which the head is told from other layers, and `_counts` [K], or None.
+        Sets `_likely`, by which the head is told from other layers, and `_counts`, or None.
         """
         # How many samples each class has, and from that how many classes a head should have.
         counts = self._given_counts
@@ -168,7 +168,8 @@ class BaseAdjustCallback:
         # Counting labels ends at the largest that occurs; `resolve` names a class without samples.
         if self._given_counts is None and len(counts) < classes:
             counts = np.pad(counts, (0, classes - len(counts)))
-        self._counts = resolve(counts, classes, names=_names(model, classes))
+        resolve(counts, classes, names=_names(model, classes))
+        self._counts = counts
 
     def _choose(
         self,
