@@ -243,6 +243,22 @@ def test_probabilities_become_their_logarithms_on_request():
     assert not m.looks_like_probabilities(LOGITS)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_softmax_in_half_precision_looks_like_probabilities(classes):
+    logits = 2 * torch.randn(1000, classes, generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.float16, torch.bfloat16):
+        with pytest.raises(ValueError, match="got what looks like probabilities"):
+            m.check_logits(logits.to(dtype).softmax(dim=1))
+
+
+def test_bfloat16_of_jax_and_keras_is_taken_for_numbers():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for rounded in (LOGITS.astype(ml_dtypes.bfloat16), torch.tensor(LOGITS).bfloat16()):
+        values = m.check_logits(rounded)
+        assert values.dtype == np.float32
+        np.testing.assert_allclose(values, LOGITS, rtol=2**-8)
+
+
 def test_masked_values_are_not_used_as_if_they_were_not():
     logits = np.array([[2.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
     for masked in (

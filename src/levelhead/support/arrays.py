@@ -40,8 +40,9 @@ def are_on_gpu(parts: Sequence[Array]) -> bool:
 def to_numpy(x: Array) -> np.ndarray:
     """Return the values of x on the host.
 
-    Half-precision tensors are widened to float32 (numpy has no bfloat16), and columns of a data
-    frame that are numbered are put in the order of their numbers.
+    Half-precision tensors are widened to float32, and so is bfloat16 of JAX and Keras, a type that
+    numpy does not take for numbers. Columns of a data frame that are numbered are put in the order
+    of their numbers.
 
     Args:
         x: an array, a tensor on any device, with or without a gradient, a list of tensors, a data frame,
@@ -80,6 +81,8 @@ def to_numpy(x: Array) -> np.ndarray:
     except (TypeError, RuntimeError) as error:
         got = f"a {type(x).__name__} that numpy cannot read"
         raise LevelheadError(f"expected an array of numbers, got {got}") from error
+    if values.dtype.name == "bfloat16":
+        values = values.astype(np.float32)
     # A data frame may have its columns in another order than that of their numbers.
     titles = titles_of(x)
     if titles is None or values.ndim != 2:
