@@ -254,7 +254,7 @@ def test_what_cannot_be_tuned_is_refused_before_the_first_step(given, message):
     assert np.array_equal(kernel(model), before)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("outputs", [3, 1])
 def test_probabilities_that_round_to_0_or_1_are_no_votes(dtype, outputs):
     """A softmax or sigmoid is chosen for as by the logits before it, here the inputs themselves."""
@@ -277,6 +277,21 @@ def test_probabilities_that_round_to_0_or_1_are_no_votes(dtype, outputs):
     assert callback.adjusted is not None
     offset = lh.tune(logits, labels).adjustment.offset
     assert callback.tuned.adjustment.offset == pytest.approx(offset, abs=0.1)
+
+
+def test_a_model_of_several_outputs_is_refused_before_the_first_step():
+    inputs = keras.Input((8,))
+    model = keras.Model(inputs, {"top": L.Dense(3, name="top")(inputs), "size": L.Dense(1)(inputs)})
+    model.compile("sgd", {"top": "mse", "size": "mse"})
+    before = kernel(model)
+    with pytest.raises(lh.LevelheadError, match="needs one output, and it has 2"):
+        model.fit(
+            X,
+            {"top": np.eye(3)[Y], "size": X[:, :1]},
+            verbose=0,
+            callbacks=[AdjustCallback(validation=held_out(), layer="top")],
+        )
+    assert np.array_equal(kernel(model), before)
 
 
 class Batches(keras.utils.PyDataset):

@@ -207,6 +207,11 @@ class AdjustCallback(Callback):
         x, labels = self.validation
         if labels is None:
             raise LevelheadError("expected (x, y), got no labels y", parameter="validation")
+        outputs = len(getattr(self.model, "outputs", None) or ())
+        if outputs > 1:
+            reason = f"to be tuned on, the model needs one output, and it has {outputs}"
+            instead = "train without this, then tune on one with lh.tune and apply with lh.adjust_"
+            raise LevelheadError(f"{reason}; {instead}", parameter="by")
         opened = KerasModel(self.model)
         layers = find_by_counts(opened, self.counts, layer=self.layer)
         check_rule_fits(opened, self.rule or default_rule(takes_bias=len(layers) == 1))
@@ -392,7 +397,7 @@ def _outputs_of(model: KerasLayer, x: KerasInputs) -> _Outputs:
     Keras does not say whether outputs are logits or probabilities (the loss may or may not have `from_logits`), so the
     numbers themselves tell: rows within 0 and 1 that add up to 1.
     """
-    outputs = np.asarray(model.predict(x, verbose=0))
+    outputs = to_numpy(model.predict(x, verbose=0))
     if outputs.ndim == 2 and outputs.shape[1] == 1:  # of the second of two classes
         if ((outputs >= 0) & (outputs <= 1)).all():
             second = _between(outputs)
