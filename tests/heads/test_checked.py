@@ -463,6 +463,20 @@ def test_half_precision_is_checked_within_its_rounding(name, rule, dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("rule", [SCALE, SHIFT], ids=["rescale", "shift"])
+def test_autocast_is_checked_within_its_rounding(rule, dtype):
+    model = Net(lambda m, z: z.float())
+    with torch.autocast("cpu", dtype):
+        assert lh.adjust_(model, rule, COUNTS, example=X).checked == "example"
+    bent = Net(lambda m, z: z.float() / 1.25)
+    with (
+        torch.autocast("cpu", dtype),
+        pytest.raises(lh.LevelheadError, match="is not added to the model's logits"),
+    ):
+        lh.adjust_(bent, SHIFT, COUNTS, example=X)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_a_temperature_is_seen_in_half_precision_too(dtype):
     model = Net(lambda m, z: z / 1.25).to(dtype)
     for example in (X.to(dtype), None):

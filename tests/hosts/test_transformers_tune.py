@@ -104,6 +104,14 @@ def test_a_gain_is_applied_noted_and_said(tmp_path, capfd):
 
 
 @pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
+@pytest.mark.parametrize("model", [texts.network, texts.llama])
+def test_a_training_in_mixed_precision_is_adjusted(model, tmp_path):
+    callback = AdjustCallback(anyway=True)
+    trainer(model(), tmp_path, callback, bf16=True).train()
+    assert callback.adjusted.rule == "offsets"
+    assert callback.adjusted.checked == "own inputs"
+
+
 def test_where_no_gain_is_seen_the_head_stays(tmp_path, capfd):
     model, callback = texts.network(), AdjustCallback()
     predicted = (

@@ -111,7 +111,11 @@ class Probe:
         # As large as the logits, of either sign in turn: what bends them is then seen.
         offsets = (self._every_other() * 2.0 - 1) * before.abs().max()
 
+        # Autocast runs layers in another dtype than that of their weights.
+        dtypes = set()
+
         def add(layer: nn.Module, _: object, output: Tensor) -> Tensor:
+            dtypes.add(output.dtype)
             # On the last axis, or on the channels of a convolution, which pixels follow.
             pixels = len(getattr(layer, "kernel_size", ()))
             return output + offsets.to(output).reshape(-1, *[1] * pixels)
@@ -120,7 +124,7 @@ class Probe:
             for module in layers.values():
                 hooks.enter_context(module.register_forward_hook(add))
             after = self._logits(weights)
-        return self._close(layers, after, before + offsets, before)
+        return self._close(layers, after, before + offsets, before, *dtypes)
 
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves those logits alone.
@@ -165,10 +169,18 @@ class Probe:
     def _logits(self, weights: dict[str, Tensor]) -> Tensor:
         return _outputs(self.model, weights, self.args, self.kwargs)[self.output].double()
 
-    def _close(self, layers: Mapping[str, nn.Module], a: Tensor, b: Tensor, scale: Tensor) -> bool:
-        """Return whether two are equal up to the rounding of the layers and of the output."""
+    def _close(
+        self,
+        layers: Mapping[str, nn.Module],
+        a: Tensor,
+        b: Tensor,
+        scale: Tensor,
+        *dtypes: torch.dtype,
+    ) -> bool:
+        """Return whether two are equal up to the rounding of the layers, of the output, and of dtypes."""
         weights = (layer._parameters.get("weight") for layer in layers.values())
-        return close(a, b, scale, self.dtype, *(w.dtype for w in weights if w is not None))
+        of_weights = (w.dtype for w in weights if w is not None)
+        return close(a, b, scale, self.dtype, *of_weights, *dtypes)
 
     def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
         """Return other parameters for the layers, by path.
