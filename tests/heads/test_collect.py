@@ -1,11 +1,14 @@
 """`collect(model, loader)`: the logits and labels of all batches, as one would collect them by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    IterableDataset,
     RandomSampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -91,6 +94,14 @@ def test_batches_may_be_dicts(model, label):
     check(lh.collect(Named(model), pairs), truth)
 
 
+@pytest.mark.parametrize("wrapper", [nn.DataParallel, partial(torch.compile, backend="eager")])
+def test_a_wrapped_model_takes_batches_as_the_model_does(model, wrapper):
+    batches = [{"image": X[:40], "label": Y[:40]}]
+    assert torch.allclose(lh.collect(wrapper(model), batches)[0], lh.collect(model, batches)[0])
+    with pytest.raises(lh.LevelheadError, match="does not take image, size; it takes input"):
+        lh.collect(wrapper(model), [{"image": X[:40], "size": X[:40], "label": Y[:40]}])
+
+
 def test_batches_may_have_several_inputs(model):
     ones = torch.ones(150, 1)
     check(lh.collect(Named(model), loader(data=(X, ones, Y))), by_hand(model))
@@ -152,6 +163,50 @@ def test_one_sigmoid_is_tuned_as_two_probabilities_and_fits_its_head(truth):
     assert tuned.adjustment.changes
     with lh.adjust_(model, tuned), torch.no_grad():
         assert torch.equal((model(X)[:, 0] > 0.5).long(), tuned.apply(scores).argmax(1))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from zip(X, Y, strict=True)
+
+
+def test_a_stream_is_collected_as_a_data_set_is(model):
+    told = []
+    logits, labels = lh.collect(
+        model, DataLoader(Stream(), 40), progress=lambda *done: told.append(done)
+    )
+    truth = lh.collect(model, loader())
+    assert torch.equal(logits, truth[0])
+    assert torch.equal(labels, truth[1])
+    assert told == []  # nobody knows how many there are
+
+
+def compiled_in_place(model):
+    model.compile(backend="eager")
+    return model
+
+
+def compiled_forward(model):
+    model.forward = torch.compile(model.forward, backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    "compiled", [partial(torch.compile, backend="eager"), compiled_in_place, compiled_forward]
+)
+def test_features_and_checks_of_a_compiled_model_are_those_of_the_model(compiled):
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    truth = lh.collect(model, loader(), features=True)
+    tuned = lh.tune(*truth)
+    model = compiled(model)
+    model(X)
+    collected = lh.collect(model, loader(), features=True)
+    assert torch.equal(collected.features, truth.features)
+    assert torch.equal(collected[0], truth[0])
+    with lh.adjust_(model, tuned, example=X) as adjusted:
+        assert adjusted.checked == "example"
+        offsets = torch.tensor(tuned.adjustment.offset).float()
+        assert torch.allclose(model(X), truth[0] + offsets, atol=1e-5)
 
 
 def test_progress_is_told_batch_by_batch(model):

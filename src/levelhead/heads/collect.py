@@ -16,6 +16,7 @@ Libraries agree neither on what a batch is nor on what a model returns; `batch_s
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.class_labels import IGNORED, flatten_positions
@@ -128,7 +129,9 @@ def collect(
     score_batch = scores or batch_scores
     head_inputs = HeadInputs(model, layer) if features else None
     device = next((p.device for p in model.parameters()), None)
-    total = len(loader) if hasattr(loader, "__len__") else 0  # type: ignore[arg-type]
+    total = length_hint(
+        loader
+    )  # 0 for a stream, whose DataLoader has a length and does not tell it
     kept: list[_Rows] = []
     one_column = False
     # Without gradients, and not in inference mode: tensors made there could never be used in
@@ -268,7 +271,10 @@ def _call(model: "nn.Module", inputs: Mapping[str, object]) -> object:
     A single one is passed by position where its name is not that of the model: data sets call an
     image `image` or `img`, networks call it `x`.
     """
-    parameters = inspect.signature(model.forward).parameters
+    from .torch_layers import unwrap
+
+    # A wrapper takes any names, for the model that it wraps.
+    parameters = inspect.signature(unwrap(model).forward).parameters
     unknown = sorted(set(inputs) - set(parameters))
     takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if not unknown or takes_any_name:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..support.errors import LevelheadError
 from .candidates import LayerChoice
+from .evaluating import as_written
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,7 +63,8 @@ class HeadInputs:
 
         hook = self._head.register_forward_hook(watch)
         try:
-            scored = run()
+            with as_written():
+                scored = run()
         finally:
             hook.remove()
         if len(calls) != 1:

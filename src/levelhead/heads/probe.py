@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from ..support.errors import Advice, LevelheadError
 from .candidates import Example
-from .evaluating import evaluating
+from .evaluating import as_written, evaluating
 
 NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one output)")
 
@@ -225,7 +225,7 @@ def _outputs(
     if isinstance(predictor, nn.Module):
         watched = predictor.register_forward_hook(lambda _, __, output: boxes.append(output[0]))
     try:
-        with watched, evaluating(model), torch.no_grad():
+        with watched, evaluating(model), torch.no_grad(), as_written():
             output: object = functional_call(model, weights, args, dict(kwargs))
     except Exception as error:
         raise LevelheadError(
