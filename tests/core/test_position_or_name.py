@@ -345,7 +345,8 @@ def test_costs_of_a_frame_are_of_the_classes_that_its_rows_and_columns_are_title
 def test_names_that_contradict_numbered_columns_are_refused():
     # The columns are read as c0, c1, c2: by these names, the first of them would be called c2.
     frame = pd.DataFrame(WORD_LOGITS, columns=["c2", "c0", "c1"])
-    with pytest.raises(ValueError, match=r"in another order \(c0, c1, c2\) than .*\(c2, c0, c1\)"):
+    orders = r"in another order \(c0, c1, c2\) than .*\(c2, c0, c1\)"
+    with pytest.raises(ValueError, match=f"{orders}; columns are read in the order of the numbers"):
         lh.tune(frame, WORD_LABELS, names=["c2", "c0", "c1"])
     # Plain positions are no names, whatever the classes are called.
     lh.tune(pd.DataFrame(WORD_LOGITS), WORD_LABELS.astype(str), names=["0", "1", "2"])

@@ -372,6 +372,10 @@ def check_titles(scores: object, names: Sequence[str], *, what: str = "columns")
             f"in another order ({listed(titled_names)}) than expected ({listed(expected_names)})"
         )
         instead = "bring them into one order"
+        if number_order(titles) is not None:
+            instead = (
+                f"{what} are read in the order of the numbers in their titles, so give that one"
+            )
         raise LevelheadError(f"{what} are titled with the classes {orders}; {instead}")
 
 
