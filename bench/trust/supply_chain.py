@@ -34,8 +34,8 @@ NOT_PINNED = {
     "wheel",
 }
 HASHES = (
-    "no hashes: as soon as one requirement has a hash, pip demands one of all, which the editable install cannot have. "
-    "They need an install in two steps and a list of the files of every platform, which is not written"
+    "no hashes where `make` installs: as soon as one requirement has a hash, pip demands one of all, which the "
+    "editable install cannot have. CI installs only what `.github/locked.txt` has, by its hashes"
 )
 
 
