@@ -256,6 +256,16 @@ def test_votes_of_an_ensemble_are_smoothed(opened, tmp_path):
     compare_offsets(page, votes / 10, labels, [900, 300, 90], "probabilities")
 
 
+@slow
+def test_small_probabilities_of_a_sure_model_are_no_votes_of_zero(opened, tmp_path):
+    logits, labels, counts = long_tail(800, 5, dtype=np.float64)
+    shares = np.exp(lh.measure.log_softmax(40 * logits))
+    assert 0 < shares.min() < 1e-45
+    page = opened()
+    drop(page, tmp_path, counts, probabilities=shares, labels=labels)
+    compare_offsets(page, shares, labels, counts, "probabilities")
+
+
 def test_the_constants_are_those_of_the_fit():
     text = PAGE.read_text(encoding="utf-8")
     for name, value in (
