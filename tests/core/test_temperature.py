@@ -146,6 +146,18 @@ def test_the_chosen_temperature_is_that_without_masks():
     assert far.temperature == pytest.approx(near.temperature, rel=1e-3)
 
 
+@pytest.mark.parametrize("weight", [1.0, 100.0])
+def test_samples_whose_own_class_is_masked_say_nothing_of_the_temperature(weight):
+    logits, labels = problem(1000, 10, 3.0)
+    is_masked = labels == 4
+    wanted = fit_temperature(logits[~is_masked], labels[~is_masked])
+    logits[is_masked, 4] = np.finfo(np.float32).min
+    weights = np.where(is_masked, weight, 1.0)
+    for scores in (logits, torch.tensor(logits)):
+        assert fit_temperature(scores, labels, weights) == pytest.approx(wanted, rel=1e-3)
+    assert fit_temperature(logits[is_masked], labels[is_masked]) == 1
+
+
 @pytest.mark.parametrize("classes", [2, 20])
 def test_classes_that_are_nearly_alike_do_not_make_masks_of_the_others(classes):
     """In most samples the two largest scores are 1e-6 apart, as of two copies of a class."""

@@ -43,6 +43,15 @@ def test_samples_count_in_the_first_split_that_holds_them_out(as_mask):
     assert model.tuned_.n == len(held_out) > 450
 
 
+@pytest.mark.filterwarnings("ignore:The least populated class in y has only 1 member")
+def test_a_sample_of_a_class_that_no_other_fold_has_does_not_flatten_probabilities():
+    labels = Y.copy()
+    labels[0] = 3
+    plain = AdjustedClassifierCV(LogisticRegression()).fit(X[1:], Y[1:])
+    model = AdjustedClassifierCV(LogisticRegression()).fit(X, labels)
+    assert model.tuned_.temperature == pytest.approx(plain.tuned_.temperature, rel=0.2)
+
+
 def test_folds_that_do_not_overlap_are_as_they_were():
     splits = list(StratifiedKFold(5).split(X, Y))
     given = AdjustedClassifierCV(LogisticRegression(), cv=splits).fit(X, Y)

@@ -62,12 +62,16 @@ def fit_temperature(
         labels = labels[rows]
         weights = weights[rows]
     mass = np.asarray(weights, np.float64)
+    scores = widen(scores)
+    true_scores = to_numpy(column(scores, labels))
+    # A masked score, near -inf, must not set the scale of the others. A sample whose own class is
+    # masked is wrong at any T, and would have it without end.
+    scores = raise_masked(scores)
+    mass = np.where(to_numpy(column(scores, labels)) == true_scores, mass, 0.0)
     if not mass.any():
         return 1.0
 
-    # The largest score of a sample is 0, so that no exponential overflows at any T; a masked one,
-    # near -inf, must not set the scale of the others.
-    scores = raise_masked(widen(scores))
+    # The largest score of a sample is 0, so that no exponential overflows at any T.
     scores = scores - row_max(scores)
     true_scores = to_numpy(column(scores, labels)).astype(np.float64)
     added = like(np.zeros(scores.shape[1]) + offset, scores)
