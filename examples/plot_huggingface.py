@@ -134,5 +134,5 @@ for name, trainer in trainings.items():
 model = trainings["WVN"].model
 adjusted = lh.adjust_(model, choices["WVN"])
 print(adjusted)
-adjusted.plot()
+choices["WVN"].plot()
 plt.show()

@@ -67,8 +67,6 @@ adjusted = lh.adjust_(model, tuned)
 with torch.no_grad():
     after = model(images[test]).numpy()
 print(adjusted)
-adjusted.plot()
-plt.show()
 
 # %%
 # What it did

@@ -94,6 +94,8 @@ class Adjusted:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the norms against the counts, before and after (extra `plot`).
 
+        A rule that only adds to biases changes none; `Tuned.plot` shows what it does to each class.
+
         Args:
             ax: what to draw on; new Axes if None.
 
