@@ -41,8 +41,12 @@ def test_sample_weights_of_ones_change_nothing(tail):
     plain = AdjustedClassifierCV(LogisticRegression()).fit(X, y)
     same = AdjustedClassifierCV(LogisticRegression()).fit(X, y, sample_weight=np.full(len(y), 3.0))
     assert plain.tuned_.counts == pytest.approx(same.tuned_.counts)
-    none = AdjustedClassifierCV(LogisticRegression()).fit(X, y, sample_weight=None)
-    np.testing.assert_array_equal(plain.decision_function(X_test), none.decision_function(X_test))
+    # None is no weight, also for a pipeline, which takes weights by routing alone.
+    for base in (LogisticRegression(), make_pipeline(LogisticRegression())):
+        none = AdjustedClassifierCV(base).fit(X, y, sample_weight=None, groups=None)
+        np.testing.assert_array_equal(
+            plain.decision_function(X_test), none.decision_function(X_test)
+        )
 
 
 def test_a_class_without_any_weight_is_refused(tail):

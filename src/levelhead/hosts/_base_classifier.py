@@ -133,6 +133,8 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         Sample weights are for the classifier, as in scikit-learn's own meta-estimators, also where
         routing is not enabled.
         """
+        # What is None was not given, as scikit-learn's routing has it.
+        params = {name: value for name, value in params.items() if value is not None}
         weights = params.get("sample_weight")
         if weights is not None:
             weights = _check_sample_weight(weights, X)
@@ -141,8 +143,7 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         # Without routing, `process_routing` would refuse weights that the classifier can take.
         takes_weights = has_fit_parameter(self.estimator, "sample_weight")
         if not _routing_enabled() and set(params) == {"sample_weight"} and takes_weights:
-            fit_params = params if weights is not None else {}
-            return Bunch(estimator=Bunch(fit=fit_params), splitter=Bunch(split={}))
+            return Bunch(estimator=Bunch(fit=params), splitter=Bunch(split={}))
         _raise_for_params(params, self, None)
         return cast(Bunch, process_routing(self, "fit", **params))
 
