@@ -13,6 +13,7 @@ import levelhead as lh
 from levelhead.core.metrics import METRICS
 from levelhead.core.rules import RULES
 from levelhead.core.samples import Given
+from levelhead.hosts.predictor import AdjustedPredictor
 
 from .made import COST, COUNTS, calibrated, level, loss_by_hand
 
@@ -295,6 +296,23 @@ def test_tables_of_pandas_are_chosen_with_as_arrays_are():
     assert tuned.names == tuple(names)
     wanted = lh.tune(logits, labels, COUNTS)
     np.testing.assert_allclose(tuned.adjustment.offset, wanted.adjustment.offset)
+
+
+@pytest.mark.parametrize("dtype", ["Float64", "float64[pyarrow]"])
+def test_tables_whose_numbers_may_be_missing_are_taken(dtype):
+    pandas = pytest.importorskip("pandas")
+    logits, labels = calibrated(13, 200)
+    names = ["ant", "cat", "elk", "fox"]
+    plain = pandas.DataFrame(logits, columns=names)
+    frame = plain.astype(dtype)
+    tuned = lh.tune(frame, labels, COUNTS)
+    assert tuned.to_dict() == lh.tune(plain, labels, COUNTS).to_dict()
+    np.testing.assert_array_equal(tuned.apply(frame), tuned.apply(logits))
+    predictor = AdjustedPredictor(lambda rows: frame.iloc[rows], tuned, kind="logits")
+    np.testing.assert_array_equal(predictor.decision_function(range(5)), tuned.apply(logits[:5]))
+    frame.iloc[7, 2] = pandas.NA
+    with pytest.raises(lh.LevelheadError, match="hold NaN or infinite values, first in row 7"):
+        lh.tune(frame, labels, COUNTS)
 
 
 def test_nothing_of_the_user_is_changed():

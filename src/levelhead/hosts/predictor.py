@@ -257,7 +257,7 @@ class AdjustedPredictor:
             titles = titles_of(scores)
             # Classes that are numbers may be known as texts, and sorted so: 1, 10, 2.
             if titles is not None and [str(title) for title in titles] == names:
-                return np.asarray(scores)
+                return np.asarray(scores, np.float64)
             check_titles(scores, names)
         return to_numpy(scores)
 

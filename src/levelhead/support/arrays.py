@@ -83,10 +83,14 @@ def to_numpy(x: Array) -> np.ndarray:
         raise LevelheadError(f"expected an array of numbers, got {got}") from error
     if values.dtype.name == "bfloat16":
         values = values.astype(np.float32)
-    # A data frame may have its columns in another order than that of their numbers.
     titles = titles_of(x)
     if titles is None or values.ndim != 2:
         return values
+    # Of columns that may have missing numbers, pandas makes objects unless it is told otherwise.
+    kinds = {getattr(dtype, "kind", "O") for dtype in getattr(x, "dtypes", ())}
+    if values.dtype == object and kinds and kinds <= {"f", "i", "u", "b"}:
+        values = x.to_numpy(np.float64, na_value=np.nan)
+    # A data frame may have its columns in another order than that of their numbers.
     order = number_order(titles)
     if order is None:
         return values
