@@ -183,6 +183,10 @@ MISTAKES = {
         lambda: tune(counts=lh.counts.with_background(COUNTS, 0), rule="scales"),
         "background: the rule scales changes every class",
     ),
+    "one dimension beside a background": (
+        lambda: tune(LOGITS[:, 0], counts=lh.counts.with_background(COUNTS, 0)),
+        "at least 1 sample and 2 classes",
+    ),
     "a background that is none": (
         lambda: tune(counts=lh.counts.with_background(COUNTS, 9)),
         "background: expected the index or the name of one class",

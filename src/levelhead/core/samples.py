@@ -22,7 +22,13 @@ import numpy as np
 from ..path.curve import stable_order
 from ..support.arrays import Array, are_on_gpu, as_array, is_torch, to_numpy
 from ..support.errors import LevelheadError, check_choice
-from ..support.logits import are_log_probabilities, check_logits, not_finite, read_as
+from ..support.logits import (
+    are_log_probabilities,
+    check_logits,
+    check_shape,
+    not_finite,
+    read_as,
+)
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .class_labels import (
@@ -175,6 +181,7 @@ class Given:
             counts = _count_labels(labels, classes)
         background = None
         if isinstance(counts, WithBackground):
+            check_shape(logits.shape)
             background = find_background(counts.background, logits.shape[1], names)
             counts = resolve_as_trained(counts, logits.shape[1], names=names)
         checked_labels, checked_counts = check_samples(logits, labels, counts, names)
