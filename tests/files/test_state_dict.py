@@ -174,6 +174,14 @@ REFUSED = {
     "TorchScript": (write_torchscript, "a TorchScript or export archive"),
     "no tensors": (lambda path: torch.save({"a": 1}, path), "holds no state dict of tensors"),
     "a list": (lambda path: torch.save([torch.ones(3, 8)], path), "holds no state dict of tensors"),
+    "a name of one's own": (
+        lambda path: torch.save({"best": weights()}, path),
+        "has its tensors under best, which says nothing to us",
+    ),
+    "a name of one's own, beside a step": (
+        lambda path: torch.save({"step": torch.tensor(5), "best": weights()}, path),
+        "has its tensors under best, which says nothing to us",
+    ),
     "cut short": (
         lambda path: path.write_bytes(b"PK\x03\x04" + bytes(100)),
         "cut short, or not a state dict",

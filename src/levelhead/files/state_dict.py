@@ -52,8 +52,13 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     everything = list(_tensors_in(content, path))
     state = dict(_state(content, path, "", {id(content)}))
     spans = {key: _span(archive, storages, key, tensor) for key, tensor in state.items()}
+    # Beside a state dict under another name there may be a tensor by itself, such as a step.
+    elsewhere = _under_other_names(content)
+    if elsewhere and not any(tensor.ndim > 1 for tensor in state.values()):
+        reason = f"has its tensors under {listed(elsewhere)}, which says nothing to us"
+        raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}")
     if not spans:
-        raise LevelheadError(f"{path}: {_why_no_state(content)}; {HOW_TO_SAVE}")
+        raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes, ordered=True)
     instead = "save the model as safetensors (save_pretrained does), and give its index"
     check_head_is_whole(path, layers, f"{path.suffix}.index.json", instead=instead)
@@ -122,19 +127,20 @@ def _is_state_dict(key: object) -> bool:
     return isinstance(key, str) and re.fullmatch(STATE_DICT, key) is not None
 
 
-def _why_no_state(content: object) -> str:
-    """Return why no state dict was found: there is none, or it lies under a name of one's own.
+def _under_other_names(content: object) -> list[str]:
+    """Return the names under which tensors lie in a checkpoint that are not those of state dicts.
 
     Only usual names are taken, as the states of an optimizer have the same shapes as the weights.
     """
-    named = []
-    if isinstance(content, Mapping):
-        for key, inner in content.items():
-            if isinstance(inner, Mapping) and any(map(_is_tensor, inner.values())):
-                named.append(str(key))
-    if not named:
-        return "holds no state dict of tensors"
-    return f"has its tensors under {listed(named)}, which says nothing to us"
+    if not isinstance(content, Mapping):
+        return []
+    return [
+        str(key)
+        for key, inner in content.items()
+        if isinstance(inner, Mapping)
+        and not _is_state_dict(key)
+        and any(map(_is_tensor, inner.values()))
+    ]
 
 
 def _tensors_in(content: object, path: Path) -> Iterator[tuple[str, Tensor]]:
