@@ -377,7 +377,10 @@ def test_without_labels_nothing_is_known_of_the_gain():
     )
     assert (tuned.change_text(), tuned.price_text()) == ("", "")
     assert tuned.verdict_text() == "not judged: there are no labels"
-    assert tuned.summary() == str(tuned)
+    assert str(tuned).endswith("; target all classes equally often")
+    assert tuned.summary() == "\n".join(tuned.facts().values())
+    two = lh.tune_unlabelled(LOGITS[:, :2], [1, 3])
+    assert two.facts()["target"] == "target class 0 25.0%, class 1 75.0%"
     with pytest.raises(lh.LevelheadError, match="there are no labels"):
         tuned.tables  # noqa: B018
 

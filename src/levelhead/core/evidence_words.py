@@ -97,12 +97,24 @@ def few_text(evidence: Evidence) -> str:
     return f"{few}; hold out {_FEW} or more"
 
 
-def target_text(target: Sequence[float], names: Sequence[str] | None) -> str:
-    """Return that accuracy, precisions and shares are in the mix of a target, [K], and which that is."""
-    if np.ptp(target) <= 1e-9:
-        return "classes weigh alike, as the target says"
+def target_text(target: Sequence[float], names: Sequence[str] | None, is_judged: bool) -> str:
+    """Return which mix of classes a choice is for.
+
+    Args:
+        target: [K], the share of each class.
+        names: of the classes.
+        is_judged: whether accuracy, precisions and shares are stated in that mix; without labels,
+            there are none.
+    """
+    is_even = np.ptp(target) <= 1e-9
     shares = [f"{class_title(k, names)} {share:.1%}" for k, share in enumerate(target)]
-    return f"classes weigh as the target says: {listed(shares)}"
+    if is_judged:
+        if is_even:
+            return "classes weigh alike, as the target says"
+        return f"classes weigh as the target says: {listed(shares)}"
+    if is_even:
+        return "target all classes equally often"
+    return f"target {listed(shares)}"
 
 
 def overall_lines(evidence: Evidence) -> list[str]:
