@@ -129,9 +129,8 @@ def collect(
     score_batch = scores or batch_scores
     head_inputs = HeadInputs(model, layer) if features else None
     device = next((p.device for p in model.parameters()), None)
-    total = length_hint(
-        loader
-    )  # 0 for a stream, whose DataLoader has a length and does not tell it
+    # 0 for a stream, whose DataLoader has a length and does not tell it.
+    total = length_hint(loader)
     kept: list[_Rows] = []
     one_column = False
     # Without gradients, and not in inference mode: tensors made there could never be used in
