@@ -311,8 +311,9 @@ def test_tables_whose_numbers_may_be_missing_are_taken(dtype):
     predictor = AdjustedPredictor(lambda rows: frame.iloc[rows], tuned, kind="logits")
     np.testing.assert_array_equal(predictor.decision_function(range(5)), tuned.apply(logits[:5]))
     frame.iloc[7, 2] = pandas.NA
-    with pytest.raises(lh.LevelheadError, match="hold NaN or infinite values, first in row 7"):
-        lh.tune(frame, labels, COUNTS)
+    for read in (lambda: lh.tune(frame, labels, COUNTS), lambda: predictor.predict(range(10))):
+        with pytest.raises(lh.LevelheadError, match="hold NaN or infinite values, first in row 7"):
+            read()
 
 
 def test_nothing_of_the_user_is_changed():

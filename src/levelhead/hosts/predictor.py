@@ -24,7 +24,7 @@ from ..core.rules import DEFAULT, Rule
 from ..core.tune import tune
 from ..core.tuned import Tuned, tuned_of
 from ..core.tuned_checks import check_classes
-from ..support.arrays import Array, to_numpy
+from ..support.arrays import Array, as_they_stand, to_numpy
 from ..support.columns import titles_of
 from ..support.errors import LevelheadError, check_choice, named
 from ..support.logits import log_softmax
@@ -257,7 +257,7 @@ class AdjustedPredictor:
             titles = titles_of(scores)
             # Classes that are numbers may be known as texts, and sorted so: 1, 10, 2.
             if titles is not None and [str(title) for title in titles] == names:
-                return np.asarray(scores, np.float64)
+                return as_they_stand(scores)
             check_titles(scores, names)
         return to_numpy(scores)
 

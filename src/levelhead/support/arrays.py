@@ -38,11 +38,30 @@ def are_on_gpu(parts: Sequence[Array]) -> bool:
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """Return the values of x on the host.
+    """Return the values of x on the host, of a data frame in the order of its columns' numbers.
+
+    Where columns are not titled with numbers, they stay as they are.
+
+    Args and raises: as `as_they_stand`.
+
+    >>> to_numpy([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    values = as_they_stand(x)
+    titles = titles_of(x)
+    if titles is None or values.ndim != 2:
+        return values
+    order = number_order(titles)
+    if order is None:
+        return values
+    return np.ascontiguousarray(values[:, order])
+
+
+def as_they_stand(x: Array) -> np.ndarray:
+    """Return the values of x on the host, columns of a data frame in the order that they have.
 
     Half-precision tensors are widened to float32, and so is bfloat16 of JAX and Keras, a type that
-    numpy does not take for numbers. Columns of a data frame that are numbered are put in the order
-    of their numbers.
+    numpy does not take for numbers.
 
     Args:
         x: an array, a tensor on any device, with or without a gradient, a list of tensors, a data frame,
@@ -54,9 +73,6 @@ def to_numpy(x: Array) -> np.ndarray:
     Raises:
         LevelheadError: x is sparse, a mapping, partly masked, or has rows of different lengths:
             numpy would make an array of objects of some of these, and drop the mask of another.
-
-    >>> to_numpy([[1, 2], [3, 4]]).shape
-    (2, 2)
     """
     if _are_tensors(x):
         x = _stack(x)
@@ -83,18 +99,12 @@ def to_numpy(x: Array) -> np.ndarray:
         raise LevelheadError(f"expected an array of numbers, got {got}") from error
     if values.dtype.name == "bfloat16":
         values = values.astype(np.float32)
-    titles = titles_of(x)
-    if titles is None or values.ndim != 2:
-        return values
     # Of columns that may have missing numbers, pandas makes objects unless it is told otherwise.
-    kinds = {getattr(dtype, "kind", "O") for dtype in getattr(x, "dtypes", ())}
-    if values.dtype == object and kinds and kinds <= {"f", "i", "u", "b"}:
-        values = x.to_numpy(np.float64, na_value=np.nan)
-    # A data frame may have its columns in another order than that of their numbers.
-    order = number_order(titles)
-    if order is None:
-        return values
-    return np.ascontiguousarray(values[:, order])
+    if values.dtype == object and values.ndim == 2:
+        kinds = {getattr(dtype, "kind", "O") for dtype in getattr(x, "dtypes", ())}
+        if kinds and kinds <= {"f", "i", "u", "b"}:
+            values = x.to_numpy(np.float64, na_value=np.nan)
+    return values
 
 
 def _are_tensors(x: object) -> bool:
