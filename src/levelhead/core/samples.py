@@ -170,18 +170,14 @@ class Given:
         refuse_label_table(labels)
         labels, names = resolve_labels(logits, labels, counts, names)
         logits = as_array(logits)
+        check_shape(logits.shape)
 
         # Counts, and what `check_samples` finds wrong with any of the three.
         counted = counts is None
         if counted:
-            shape = tuple(getattr(logits, "shape", ()))
-            classes = 0
-            if len(shape) == 2:
-                classes = shape[1]
-            counts = _count_labels(labels, classes)
+            counts = _count_labels(labels, logits.shape[1])
         background = None
         if isinstance(counts, WithBackground):
-            check_shape(logits.shape)
             background = find_background(counts.background, logits.shape[1], names)
             counts = resolve_as_trained(counts, logits.shape[1], names=names)
         checked_labels, checked_counts = check_samples(logits, labels, counts, names)
