@@ -97,24 +97,22 @@ def few_text(evidence: Evidence) -> str:
     return f"{few}; hold out {_FEW} or more"
 
 
-def target_text(target: Sequence[float], names: Sequence[str] | None, is_judged: bool) -> str:
-    """Return which mix of classes a choice is for.
+def target_text(target: Sequence[float], names: Sequence[str] | None) -> str:
+    """Return that accuracy, precisions and shares are in the mix of a target, [K], and which that is."""
+    if _is_even(target):
+        return "classes weigh alike, as the target says"
+    return f"classes weigh as the target says: {mix_text(target, names)}"
 
-    Args:
-        target: [K], the share of each class.
-        names: of the classes.
-        is_judged: whether accuracy, precisions and shares are stated in that mix; without labels,
-            there are none.
-    """
-    is_even = np.ptp(target) <= 1e-9
-    shares = [f"{class_title(k, names)} {share:.1%}" for k, share in enumerate(target)]
-    if is_judged:
-        if is_even:
-            return "classes weigh alike, as the target says"
-        return f"classes weigh as the target says: {listed(shares)}"
-    if is_even:
-        return "target all classes equally often"
-    return f"target {listed(shares)}"
+
+def mix_text(shares: Sequence[float], names: Sequence[str] | None) -> str:
+    """Return in words how often classes occur, [K]."""
+    if _is_even(shares):
+        return "all classes equally often"
+    return listed([f"{class_title(k, names)} {share:.1%}" for k, share in enumerate(shares)])
+
+
+def _is_even(shares: Sequence[float]) -> bool:
+    return bool(np.ptp(shares) <= 1e-9)
 
 
 def overall_lines(evidence: Evidence) -> list[str]:

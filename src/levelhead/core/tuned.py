@@ -287,9 +287,10 @@ class Tuned:
             facts["floors"] = "; ".join(floor.text(self.names) for floor in self.floors)
         if self.prior is not None:
             facts["target"] = f"target {self.prior.shares_text()}; by {self.prior.source}"
+        elif self.target is not None and self.evidence is not None:
+            facts["target"] = evidence_words.target_text(self.target, self.names)
         elif self.target is not None:
-            is_judged = self.evidence is not None
-            facts["target"] = evidence_words.target_text(self.target, self.names, is_judged)
+            facts["target"] = f"target {evidence_words.mix_text(self.target, self.names)}"
         if self.counted:
             facts["counts"] = "counts are those of the held-out labels"
         return facts
