@@ -176,13 +176,21 @@ def table2_distances(records: Sequence[Record]) -> list[Distance]:
     return [distance for distance in distances if distance.points]
 
 
-def table2_reading_distance(records: Sequence[Record], reading: Table2Reading) -> Distance:
-    """Return how far a reading of a row of Table 2 is from the published row, top-1, by the column of Table 2."""
+def table2_reading_distance(
+    records: Sequence[Record], reading: Table2Reading, epoch: str = LAST_EPOCH
+) -> Distance:
+    """Return how far a reading of a row of Table 2 is from the published row, top-1, by the column of Table 2.
+
+    Args:
+        records: all there are.
+        reading: of a copied row.
+        epoch: `LAST_EPOCH` or `BEST_EPOCH`; the source does not say which its table shows.
+    """
     points = {}
     for place, (column, error) in zip(
         reading.places, published_errors(reading.row, "table2").items(), strict=True
     ):
-        ours = cell(records, *place).errors
+        ours = cell(records, *place, epoch).errors
         if ours:
             points[column] = mean(ours) - error
     return Distance(reading.title, points)

@@ -377,9 +377,19 @@ def readings_text(records: Sequence[Record]) -> str:
         last = reading_distance(records, reading, LAST_EPOCH, columns)
         best = reading_distance(records, reading, BEST_EPOCH, columns)
         if last.points:
-            lines.append(
-                f"- {reading.title}: {signed(list(last.points.values()))} points from the published "
-                f"numbers in the last epoch, {signed(list(best.points.values()))} in the best on test; "
-                f"within a point in {last.near()} and {best.near()} columns."
-            )
+            lines.append(epochs_line(reading.title, last, best))
     return "\n".join(lines) or NO_NETWORK
+
+
+def epochs_line(title: str, last: Distance, best: Distance) -> str:
+    """Say how far a reading of a row is from the published one in the last epoch and in the best on test.
+
+    >>> last, best = Distance("", {"step": 2.0, "tail": 0.5}), Distance("", {"step": 0.9, "tail": -0.1})
+    >>> epochs_line("LDAM", last, best)[:89]
+    '- LDAM: +2.0 and +0.5 points from the published numbers in the last epoch, +0.9 and -0.1 '
+    """
+    return (
+        f"- {title}: {signed(list(last.points.values()))} points from the published "
+        f"numbers in the last epoch, {signed(list(best.points.values()))} in the best on test; "
+        f"within a point in {last.near()} and {best.near()} columns."
+    )

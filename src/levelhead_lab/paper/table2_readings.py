@@ -12,10 +12,17 @@ from typing import NamedTuple
 
 from ..lab.source_methods import SOURCE_METHODS
 from ..methods import METHODS
-from .cells import Record, cell, top1_and_top5
+from .cells import BEST_EPOCH, Record, cell, top1_and_top5
+from .distances import table2_reading_distance
 from .markdown import markdown_table
-from .row_texts import NO_NETWORK
-from .tables import published_errors, tables, without_recipe
+from .row_texts import NO_NETWORK, epochs_line
+from .tables import (
+    Table2Reading,
+    published_errors,
+    readings_of_table2,
+    tables,
+    without_recipe,
+)
 from .words import in_a_row
 
 AS_DESCRIBED = "cao2019-64"
@@ -100,6 +107,24 @@ def table2_ldam_text(records: Sequence[Record]) -> str:
         f"CIFAR, *{nearest_of_cosines.title}* comes nearest, {of_cosines[nearest_of_cosines]:+.1f} "
         "points away."
     )
+
+
+def table2_everywhere_text(records: Sequence[Record]) -> str:
+    """Say how near the readings come that are trained in every column, and plain training as described.
+
+    In the last epoch and in the best on test, as the source does not say which its table shows.
+    """
+    described = [(column, "baseline") for column in tables()["table2-sources"]["columns"]]
+    lines = []
+    for reading in [
+        Table2Reading("baseline", "as described", tuple(described)),
+        *readings_of_table2(),
+    ]:
+        last = table2_reading_distance(records, reading)
+        best = table2_reading_distance(records, reading, BEST_EPOCH)
+        if last.points:
+            lines.append(epochs_line(f"{METHODS[reading.row].title}, {reading.title}", last, best))
+    return "\n".join(lines) or NO_NETWORK
 
 
 def _ldam_distances(records: Sequence[Record]) -> dict[RecipeReading, float]:
