@@ -39,6 +39,8 @@ def interrupt_before(last):
         return trace
     return trace
 
+# Python 3.12 traces opcodes only if a frame asked for them before tracing began.
+sys._getframe().f_trace_opcodes = True
 folder, last, left = Path(sys.argv[1]), 0, []
 while True:
     last += 1
