@@ -19,12 +19,13 @@ import levelhead as lh
 from levelhead import measure
 from levelhead.report import PageTable, of_tuned, write
 from levelhead.report.calibration import calibration
-from levelhead.report.charts import strength_chart
+from levelhead.report.charts import recall_chart, strength_chart
 from levelhead.report.confusion import matrices, pairs
 from levelhead.report.norms import norm_history, norms_chart
 from levelhead.report.page import render_page, with_titles
 from levelhead.report.svg import nice_ticks
 from levelhead.report.words import numbers, points, share_text, status, warnings
+from levelhead.support.warnings import quiet
 
 from . import made
 
@@ -78,6 +79,17 @@ def test_it_loads_nothing(page):
         assert "style" not in attributes
         assert not any(name.startswith("on") for name in attributes)
         assert attributes.get("href", "data:,").startswith(("data:", "#main"))
+
+
+def test_names_that_begin_alike_can_be_told_apart_below_the_chart():
+    logits, labels = made.logits_of(made.TEN, 40)
+    names = [f"card payment that was declined, reason {letter}" for letter in "abcdefghij"]
+    with quiet():
+        tuned = lh.tune(logits, labels, made.TEN, names=names)
+    chart = recall_chart(of_tuned(tuned, logits, labels, title="cards"))
+    shown = set(re.findall(r"card paym[^<]*…[^<]*", chart))
+    assert len(shown) == 10
+    assert max(map(len, shown)) == 18
 
 
 def test_names_are_never_markup(page):

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ..core.gamma_path import GammaPath
 from ..path.curve import Curve
-from ..show.style import running_mean, short
+from ..show.style import running_mean, short_names
 from .subject import Subject
 from .svg import WIDE, Plane, change_mark, nice_ticks, tag, text_width
 from .words import MOST_NAMED, share_text
@@ -38,7 +38,7 @@ def recall_chart(subject: Subject, width: float = WIDE) -> Markup:
     before = np.array([row.recall[0] for row in rows])
     after = np.array([row.recall[1] for row in rows])
     is_each_marked = len(rows) <= MOST_NAMED
-    names = [short(row.name, 18) for row in rows]
+    names = short_names([row.name for row in rows], 18)
 
     # Names stand side by side where they fit; else they are turned, and the longest of them says how
     # much room there must be below the axis. On a phone even these may be too many.

@@ -22,7 +22,7 @@ from ..path.curve import Curve
 from ..support import atomic
 from ..support.errors import LevelheadError
 from ..support.extras import install_command
-from .style import ACCENT, SOFT, running_mean, short
+from .style import ACCENT, SOFT, running_mean, short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -293,7 +293,7 @@ def _titles(classes: np.ndarray, names: Sequence[str] | None) -> list[str]:
     """Return a short name of each of these classes; its index if names are not known."""
     if names is None:
         return [str(i) for i in classes]
-    return [short(names[int(i)]) for i in classes]
+    return short_names([names[int(i)] for i in classes])
 
 
 def save_plot(draw: Callable[[], Axes], path: str | Path) -> None:

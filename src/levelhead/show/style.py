@@ -5,6 +5,7 @@ come from users' files, so whatever prints them makes control characters visible
 The colors are those of plot.py as well.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
@@ -38,6 +39,23 @@ def short(name: str, most: int = 16) -> str:
     if len(name) <= most:
         return name
     return name[: most - 1] + "…"
+
+
+def short_names(names: Sequence[str], most: int = 16) -> list[str]:
+    """Return names that stand beside each other, each cut to at most so many characters.
+
+    Names that begin alike are cut in the middle, so that they can be told apart by their ends.
+
+    >>> short_names(["great white heron", "card payment fee", "card payment lost"], 12)
+    ['great white…', 'card p…t fee', 'card p… lost']
+    """
+    cut = [short(name, most) for name in names]
+    times = Counter(cut)
+    end = (most - 1) // 2
+    for i, name in enumerate(names):
+        if times[cut[i]] > 1 and len(name) > most:
+            cut[i] = f"{name[: most - 1 - end]}…{name[-end:]}"
+    return cut
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
