@@ -14,6 +14,7 @@ from sklearn.metrics import cohen_kappa_score, f1_score, matthews_corrcoef
 import levelhead as lh
 from levelhead import gamma_path, measure
 from levelhead.core.metrics import METRICS
+from levelhead.support.logits import are_log_probabilities
 
 from .made import COST, LOSSES, loss_by_hand
 
@@ -38,7 +39,9 @@ def cases(draw, ties=True):
     if ties:
         elements = st.floats(-4, 4, width=16)
         logits = draw(hnp.arrays(np.float32, (n, classes), elements=elements))
-        assume((logits < 0).any() or (logits > 1).any())  # else they may look like probabilities
+        # Else they may look like probabilities or logarithms of these, which are refused.
+        assume((logits < 0).any() or (logits > 1).any())
+        assume(not are_log_probabilities(logits))
     else:
         logits = np.random.default_rng(draw(st.integers(0, 2**32))).normal(size=(n, classes))
     labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))

@@ -306,7 +306,10 @@ def test_tables_whose_numbers_may_be_missing_are_taken(dtype):
     plain = pandas.DataFrame(logits, columns=names)
     frame = plain.astype(dtype)
     tuned = lh.tune(frame, labels, COUNTS)
-    assert tuned.to_dict() == lh.tune(plain, labels, COUNTS).to_dict()
+    # Some versions of pandas lay the numbers out in another order, in which they are summed.
+    wanted = lh.tune(plain, labels, COUNTS)
+    np.testing.assert_allclose(tuned.adjustment.offset, wanted.adjustment.offset)
+    assert (tuned.names, tuned.gain) == (wanted.names, pytest.approx(wanted.gain))
     np.testing.assert_array_equal(tuned.apply(frame), tuned.apply(logits))
     predictor = AdjustedPredictor(lambda rows: frame.iloc[rows], tuned, kind="logits")
     np.testing.assert_array_equal(predictor.decision_function(range(5)), tuned.apply(logits[:5]))

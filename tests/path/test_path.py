@@ -19,6 +19,7 @@ from levelhead import gamma_path, measure
 from levelhead.core.gamma_path import find_path_rule
 from levelhead.path.curve import Curve, ascending
 from levelhead.path.walk import compute_envelope
+from levelhead.support.logits import are_log_probabilities
 
 GRID = np.linspace(0, 2, 41)
 
@@ -29,8 +30,9 @@ def cases(draw, ties=True):
     classes, n = draw(st.integers(2, 7)), draw(st.integers(1, 12))
     if ties:
         logits = draw(hnp.arrays(np.float32, (n, classes), elements=st.floats(-4, 4, width=16)))
-        # Else they may look like probabilities, which are refused.
+        # Else they may look like probabilities or logarithms of these, which are refused.
         assume((logits < 0).any() or (logits > 1).any())
+        assume(not are_log_probabilities(logits))
     else:
         logits = np.random.default_rng(draw(st.integers(0, 2**32))).normal(size=(n, classes))
     labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))
