@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from .core.tune import tune, tune_folds
     from .core.tuned import Tuned
     from .core.unlabelled import tune_unlabelled
+    from .heads.adjust import adjust, adjust_, rescale_
     from .heads.adjusted import Adjusted
-    from .heads.apply import adjust, adjust_, rescale_
     from .heads.collect import collect
     from .heads.torch_find import find_head
     from .hosts.torch import WVN
@@ -103,8 +103,8 @@ _HOMES = {
     "core.tune": ("tune", "tune_folds"),
     "core.tuned": ("Tuned",),
     "core.unlabelled": ("tune_unlabelled",),
+    "heads.adjust": ("adjust", "adjust_", "rescale_"),
     "heads.adjusted": ("Adjusted",),
-    "heads.apply": ("adjust", "adjust_", "rescale_"),
     "heads.collect": ("collect",),
     "heads.torch_find": ("find_head",),
     "hosts.torch": ("WVN",),

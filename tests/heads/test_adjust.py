@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import levelhead as lh
 from levelhead.core.tuned import write_tuned
-from levelhead.heads.apply import check_adjust
+from levelhead.heads.adjust import check_adjust
 from levelhead.heads.torch import read, write
 
 from .chosen import OFFSET, SCALE, own_rule, tuned_for

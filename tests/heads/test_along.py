@@ -18,7 +18,7 @@ from levelhead.core.constant_direction import RIDGES, constant_direction
 from levelhead.files import large as large_heads
 from levelhead.files.model import adjust_file, adjusted_text
 from levelhead.files.undo import undo_file
-from levelhead.heads.apply import check_adjust
+from levelhead.heads.adjust import check_adjust
 
 from .chosen import tuned_for
 

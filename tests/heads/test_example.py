@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from levelhead.heads.apply import rescale_
+from levelhead.heads.adjust import rescale_
 from levelhead.heads.torch_find import find_head
 from levelhead.hosts.torch import WVN
 

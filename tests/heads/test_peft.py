@@ -22,7 +22,7 @@ from transformers import (
 
 import levelhead as lh
 from levelhead.files.model import adjust_file
-from levelhead.heads.apply import rescale_
+from levelhead.heads.adjust import rescale_
 from levelhead.heads.notes import drop_note
 from levelhead.heads.torch import read
 from levelhead.heads.torch_find import find_head, linear_layers

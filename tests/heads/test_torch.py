@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import levelhead as lh
-from levelhead.heads.apply import rescale_
+from levelhead.heads.adjust import rescale_
 from levelhead.heads.torch import read, write
 
 from .chosen import tuned_for

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from levelhead.heads.apply import rescale_
+from levelhead.heads.adjust import rescale_
 from levelhead.heads.torch import read
 from levelhead.heads.torch_find import find_head
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.nn.utils import prune
 
 import levelhead as lh
-from levelhead.heads.apply import rescale_
+from levelhead.heads.adjust import rescale_
 
 from .nets import COUNTS, Net, Teacher, bits, scaled, unchanged
 

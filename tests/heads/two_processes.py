@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
 
 import levelhead as lh
-from levelhead.heads.apply import rescale_
+from levelhead.heads.adjust import rescale_
 from levelhead.heads.torch import read, write
 
 COUNTS, FACTORS = [100, 25, 4, 1, 100], torch.tensor([1.0, 2.0, 5.0, 10.0, 1.0])

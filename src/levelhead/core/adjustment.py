@@ -3,7 +3,7 @@
 Every rule ends here. On scores (`scores`, `predict`, `narrow_scores`) the sum is done in float64. On a head
 (`head`) it is the same sum moved into the last layer: a scale multiplies a weight vector and its bias, an
 offset is added to the bias. So what was measured on logits holds for the adjusted model. Nobody else multiplies
-and adds: `Tuned.apply` and `heads.apply` call this.
+and adds: `Tuned.apply`, `heads.adjust` and `heads.apply` call this.
 
 `Fits` is what a rule returns: one adjustment for each fold, made without it, and the one on all samples.
 """

@@ -21,7 +21,8 @@ from ..core.head import Head
 from ..core.rules import RULES, Rule
 from ..core.tuned import Tuned
 from ..heads.along import Along
-from ..heads.apply import apply, read_choice
+from ..heads.apply import apply
+from ..heads.choice import read_choice
 from ..heads.notes import done_text
 from ..heads.place import Change, Facts, Place
 from ..show.style import row_title, table

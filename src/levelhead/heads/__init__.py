@@ -5,7 +5,8 @@ change fits and arrives in the logits, computes the new head and has the place w
 says what was done and has the way back. In an order to read them:
 
 choice, place: what to do; where a head is
-apply, adjusted: `adjust_` and its kin, with all checks; what was done, the way back
+adjust, apply: `adjust_` and its kin; the body that they and files share, with all checks
+adjusted: what was done, and the way back
 in_memory: what the places of torch and Keras models have in common: find, mark, write, restore
 notes: the note about an adjustment, in files and in configs of models and adapters
 candidates: which layer is the head by names and shapes, of modules and of files

@@ -32,8 +32,8 @@ from ..core.metrics import Metric
 from ..core.rules import Rule, default_rule, find_rule
 from ..core.tune import tune
 from ..core.tuned import Tuned
+from ..heads.adjust import adjust_
 from ..heads.adjusted import Adjusted
-from ..heads.apply import adjust_
 from ..heads.collect import Batch, BatchScores, collect
 from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import unwrap

@@ -19,7 +19,8 @@ from ..core.counts import Counts, likely_classes
 from ..core.head import Head
 from ..core.rules import Rule
 from ..core.tuned import Tuned
-from ..heads.apply import Model, check_adjust, check_fits
+from ..heads.adjust import Model, check_adjust
+from ..heads.apply import check_fits
 from ..heads.choice import Chosen
 from ..heads.in_memory import InMemory
 from ..support.arrays import to_numpy

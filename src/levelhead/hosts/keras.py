@@ -35,8 +35,8 @@ with naming_what_is_missing():
     from keras import Model, tree
     from keras.callbacks import Callback
 
+    from ..heads.adjust import adjust_
     from ..heads.adjusted import Adjusted
-    from ..heads.apply import adjust_
     from ..heads.candidates import Example
     from ..heads.keras import KerasModel, normalize_columns
     from ..heads.keras_find import KerasLayer
