@@ -64,6 +64,17 @@ def test_a_choice_is_judged_on_other_samples(here):
     assert subject.tuned_file == "tuned.json"
 
 
+def test_of_samples_without_labels_only_shares_are_shown(here):
+    np.save("new.npy", LOGITS[::-1][:40] + [3.0, 0, 0])
+    subject = of_file("new.npy", tuned=Path("tuned.json"))
+    before = np.bincount(np.load("new.npy").argmax(axis=1), minlength=3) / 40
+    assert [row.share[0] for row in subject.rows] == [before[row.index] for row in subject.rows]
+    assert all(np.isnan(row.recall).all() for row in subject.rows)
+    assert "not judged: there are no labels" in render_page([subject])
+    # Of the samples that it was chosen on, all is known without them.
+    assert of_file("logits.npy", tuned=Path("tuned.json")).tuned.evidence is not None
+
+
 def test_on_its_own_samples_a_choice_keeps_its_evidence(here):
     subject = of_file("logits.npy", labels=Path("labels.npy"), tuned=Path("tuned.json"))
     assert subject.measured is None

@@ -154,7 +154,8 @@ def _of_samples(
 ) -> Subject:
     """Return the subject of samples, by the choice given or by one that is made on them.
 
-    Samples other than those that a choice was made on are `measured`: it is judged on them.
+    Samples other than those that a choice was made on are `measured`: it is judged on them. Without
+    labels it cannot be, and what it was worth elsewhere is not shown beside them.
     """
     measured = None
     if tuned is None:
@@ -176,8 +177,11 @@ def _of_samples(
                     names=read.names,
                     chosen_on=chosen_on,
                 )
-    elif read.labels is not None and not _are_its_own(tuned, read.files["logits"]):
-        measured = chosen_on
+    elif not _are_its_own(tuned, read.files["logits"]):
+        if read.labels is None:
+            tuned = replace(tuned, evidence=None)
+        else:
+            measured = chosen_on
     return of_tuned(
         tuned,
         read.logits,
