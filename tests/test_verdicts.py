@@ -190,7 +190,7 @@ def test_all_surfaces_say_the_same(choice, levelhead, tmp_path, monkeypatch):
     assert page_text(page, "said") == said
     assert page_text(page, "gain") == tuned.change_text()
     assert page_text(page, "price") == tuned.price_text()
-    for about in ("no signal", "few samples"):
+    for about in ("never right", "few samples"):
         assert tuned.facts().get(about, "") in html.unescape(page)
     sign = re.search(r'<section class="card verdict (\w+)"', page)[1]
     signs = {"better": "better", "likely better": "better", "worse": "worse"}

@@ -257,7 +257,7 @@ def test_a_class_that_is_never_right_is_named_wherever_the_choice_is_told():
     logits[:, 2] = -50.0  # whatever the sample is
     tuned = lh.tune(logits, labels, metric="error", names=["ant", "bee", "cat"])
     assert tuned.evidence.never_right.tolist() == [2]
-    words = "never right, before or after: class 2 (cat); its scores carry no signal"
+    words = "never right, before or after: class 2 (cat); too few samples, or no signal in"
     for text in (str(tuned), tuned.summary(), tuned._repr_html_()):
         assert words in text
     row = next(line for line in tuned.summary().splitlines() if line.startswith("class 2 (cat)"))
@@ -277,7 +277,7 @@ def test_of_several_labels_those_that_are_never_found_are_named():
     labels = (rng.random((300, 2)) < [0.5, 0.02]).astype(int)
     logits = np.stack([4 * labels[:, 0] - 2 + rng.normal(size=300), np.full(300, -9.0)], axis=1)
     tuned = lh.tune_labels(logits, labels, metric="error")
-    assert "never right, before or after: class 1; its scores" in tuned.summary()
+    assert "never right, before or after: class 1; too few" in tuned.summary()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ _OVERALL = ("accuracy", "balanced_accuracy", "macro_f1")  # that every summary s
 
 
 def facts_of(evidence: Evidence, names: Sequence[str] | None) -> dict[str, str]:
-    """Return what there is to say of it: {`gain`, `price`, `no signal`, `few samples`: sentence}.
+    """Return what there is to say of it: {`gain`, `price`, `never right`, `few samples`: sentence}.
 
     Only what there is to say has a key; the gain always has one.
 
@@ -38,7 +38,7 @@ def facts_of(evidence: Evidence, names: Sequence[str] | None) -> dict[str, str]:
     facts = {
         "gain": f"{evidence.change_text()}: {evidence.verdict_text()}",
         "price": price_text(evidence),
-        "no signal": never_right_text(evidence, names),
+        "never right": never_right_text(evidence, names),
         "few samples": few_text(evidence),
     }
     return {about: sentence for about, sentence in facts.items() if sentence}
@@ -69,15 +69,15 @@ def price_text(evidence: Evidence) -> str:
 
 
 def never_right_text(evidence: Evidence, names: Sequence[str] | None) -> str:
-    """Return which classes are never right, before or after: no offset can help these."""
+    """Return which classes are never right, before or after.
+
+    Why is not known: of a class with three samples, all may be wrong by chance.
+    """
     never = evidence.never_right.tolist()
     if not never:
         return ""
     which = listed([class_title(k, names) for k in never])
-    whose = "their scores carry"
-    if len(never) == 1:
-        whose = "its scores carry"
-    return f"never right, before or after: {which}; {whose} no signal that this can use"
+    return f"never right, before or after: {which}; too few samples, or no signal in the scores"
 
 
 def few_text(evidence: Evidence) -> str:

@@ -264,7 +264,7 @@ class Tuned:
         """Return the result in words, part by part: {what it is about: sentence}.
 
         The keys, in this order and each only where there is something to say: `rule`, `gain`,
-        `price`, `no signal`, `few samples`, `no bias`, `floors`, `target`, `counts`. `print(tuned)` joins
+        `price`, `never right`, `few samples`, `no bias`, `floors`, `target`, `counts`. `print(tuned)` joins
         them into one line, `summary` puts each on a line of its own.
         """
         # What it is, and what it was chosen on: test data are named in capitals, wherever this is printed.
