@@ -243,6 +243,15 @@ def test_probabilities_become_their_logarithms_on_request():
     assert not m.looks_like_probabilities(LOGITS)
 
 
+@pytest.mark.parametrize(
+    ("classes", "decimals"), [(2, 1), (3, 1), (3, 2), (10, 2), (10, 3), (30, 2), (30, 3)]
+)
+def test_rounded_probabilities_look_like_such(classes, decimals):
+    logits = np.random.default_rng(0).normal(size=(300, classes)) * 3
+    assert m.looks_like_probabilities(softmax(logits, axis=1).round(decimals))
+    assert not m.looks_like_probabilities(np.abs(logits).round(decimals) / 10)
+
+
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_a_softmax_in_half_precision_looks_like_probabilities(classes):
     logits = 2 * torch.randn(1000, classes, generator=torch.Generator().manual_seed(0))

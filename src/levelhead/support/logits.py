@@ -302,18 +302,23 @@ def log_of_shares(values: Array) -> Array:
 
 
 def looks_like_probabilities(values: np.ndarray) -> bool:
-    """Return whether rows [N, K] lie within [0, 1] and each sum to 1, as after a softmax.
+    """Return whether rows [N, K] lie within [0, 1] and each sum to 1, to rounding, as after a softmax.
 
     The first 1000 rows are looked at.
 
     >>> looks_like_probabilities(np.array([[0.2, 0.8]])), looks_like_probabilities(np.eye(2) - 1)
     (True, False)
+    >>> looks_like_probabilities(np.array([[0.33, 0.33, 0.33], [0.67, 0.17, 0.17]]))
+    True
     """
     rows = np.asarray(values[:_FIRST_ROWS], np.float64)
     if not ((rows >= 0).all() and (rows <= 1).all()):
         return False
-    # In bfloat16, each is rounded by up to 0.002, and their sum by up to twice that.
-    return np.allclose(rows.sum(axis=1), 1, atol=4e-3)
+    off = 0.02  # of bfloat16, a softmax computed in it
+    for decimals in (1, 2):  # as people round them; each may be off by half of the last one
+        if np.allclose(rows, rows.round(decimals), rtol=0, atol=1e-6):
+            off = max(off, min(0.5 * 10.0**-decimals * rows.shape[1], 0.2) + 1e-6)
+    return np.allclose(rows.sum(axis=1), 1, rtol=0, atol=off)
 
 
 def look_like_sigmoids(values: np.ndarray) -> bool:
