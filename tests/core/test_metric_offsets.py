@@ -49,19 +49,24 @@ def best_by_hand(samples, fits, temperature, goal, along, rows) -> float:
     truth = (1 - share) * np.eye(4)[samples.labels] + share * believed
     if goal.target is not None:
         truth = truth * goal.target / samples.sizes
-    losses = []
-    for strength in STRENGTHS:
-        predicted = (scores + strength * along).argmax(axis=1)
-        confusion = np.zeros((4, 4))
-        for row in rows:
-            confusion[:, predicted[row]] += truth[row]
-        paid = (confusion * COST).sum() if goal.cost is not None else None
-        tables = lh.Tables(
-            np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1), np.asarray(paid)
-        )
-        pull = PULL * (strength - goal.metric.usual) ** 2 / len(rows)
-        losses.append(float(goal.loss(tables)) + pull)
-    return STRENGTHS[int(np.argmin(losses))]
+
+    def losses_of(rows) -> np.ndarray:
+        losses = []
+        for strength in STRENGTHS:
+            predicted = (scores + strength * along).argmax(axis=1)
+            confusion = np.zeros((4, 4))
+            for row in rows:
+                confusion[:, predicted[row]] += truth[row]
+            paid = (confusion * COST).sum() if goal.cost is not None else None
+            tables = lh.Tables(
+                np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1), np.asarray(paid)
+            )
+            losses.append(float(goal.loss(tables)))
+        return np.array(losses)
+
+    unit = losses_of(np.arange(n)).mean() if goal.cost is not None else 1.0
+    pull = unit * PULL * (STRENGTHS - goal.metric.usual) ** 2 / len(rows)
+    return STRENGTHS[int(np.argmin(losses_of(rows) + pull))]
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -207,3 +212,13 @@ def test_a_strength_that_no_sample_asks_for_is_the_usual_one():
     goal = goal_of("macro_f1", samples)
     moved = move_along(fits, samples, goal, 1.0)
     assert strength_of(moved.whole, nothing, samples.toward(goal)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+def test_the_unit_of_costs_does_not_matter(unit):
+    logits, labels = calibrated(3, 300)
+    cost = np.array([[0, 1, 3, 2], [5, 0, 1, 1], [9, 4, 0, 2], [40, 30, 10, 0]])
+    cheap = lh.tune(logits, labels, COUNTS, metric=lh.Goal(cost=unit * cost))
+    plain = lh.tune(logits, labels, COUNTS, metric=lh.Goal(cost=cost))
+    np.testing.assert_allclose(cheap.adjustment.offset, plain.adjustment.offset, rtol=1e-9)
+    assert cheap.gain == pytest.approx(unit * plain.gain)

@@ -306,3 +306,20 @@ def test_the_temperature_is_that_of_the_scores_held_near_1(scale):
     assert calibrate(samples) == pytest.approx(scale, rel=0.1)
     few = samples_of(scale * calibrated(16, 12)[0], calibrated(16, 12)[1])
     assert abs(np.log(calibrate(few))) < abs(np.log(scale)) + 0.7
+
+
+@pytest.mark.parametrize("unit", [1e-4, 0.01, 100.0, 1e6])
+@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1"])
+def test_the_unit_of_the_scores_hardly_matters(unit, metric):
+    counts = np.array([3000, 300, 30])
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [75, 15, 6])
+    logits = 2 * np.eye(3)[labels] + rng.normal(size=(96, 3)) + np.log(counts)
+    new_labels = np.repeat([0, 1, 2], 500)
+    new = 2 * np.eye(3)[new_labels] + rng.normal(size=(1500, 3)) + np.log(counts)
+
+    def recall(factor):
+        tuned = lh.tune(factor * logits, labels, counts, metric=metric)
+        return float((tuned.apply(factor * new).argmax(axis=1) == new_labels).mean())
+
+    assert recall(unit) == pytest.approx(recall(1.0), abs=0.03)

@@ -48,13 +48,21 @@ def test_the_temperature_is_where_the_derivative_is_zero(n, scale, added):
     assert fit_temperature(logits, labels, weights, offset) == pytest.approx(wanted, rel=1e-3)
 
 
-@pytest.mark.parametrize("scale", [0.01, 0.3, 3.0, 100.0])
+@pytest.mark.parametrize("scale", [0.3, 3.0, 10.0])
 @pytest.mark.parametrize("held", [1.0, 100.0])
 def test_a_temperature_that_is_held_is_drawn_to_1(scale, held):
     logits, labels = problem(200, 5, scale)
     temperature = fit_temperature(logits, labels, held=held)
     assert temperature == pytest.approx(by_scipy(logits, labels, np.ones(200), 0.0, held), rel=1e-3)
     assert abs(np.log(temperature)) < abs(np.log(fit_temperature(logits, labels)))
+
+
+@pytest.mark.parametrize("small", [0.01, 0.0001])
+def test_of_scores_that_are_no_logits_by_their_size_the_unit_does_not_matter(small):
+    logits, labels = problem(30, 5, 1.0)
+    for unit, larger in ((small, small / 10), (1000, 10_000)):
+        held = [fit_temperature(factor * logits, labels, held=10.0) for factor in (unit, larger)]
+        assert held[1] / held[0] == pytest.approx(larger / unit, rel=1e-3)
 
 
 def test_scores_that_are_never_wrong_get_a_small_temperature_and_those_always_wrong_a_large_one():

@@ -26,6 +26,8 @@ _MOST_NUMBERS = 1 << 18  # that a temperature is fitted on: it is then known to 
 _MOST_ROWS = 20_000
 _REACH = 7.0  # of log T, below and above the spread of the scores
 _STEPS = 50  # the most that Newton takes
+_OF_LOGITS = (0.1, 20.0)  # from and to: how far apart the two largest logits of a sample usually are
+_FARTHEST = 20.0  # of log T, where it is held: scores of another scale yet are next to nothing
 _ENOUGH = 1e-4  # of log T: nearer than that it need not be known
 
 
@@ -44,8 +46,9 @@ def fit_temperature(
         labels: [N].
         weights: [N], of the samples, of mean 1; 1 each if None.
         offset: [K], what is added to the calibrated scores.
-        held: as if by so many samples, log T is held near 0. With few samples that are all right, the
-            best T would be 0; this keeps it at a size that more samples could confirm.
+        held: as if by so many samples, log T is held near 0; where the scores are too small or too large
+            for logits, as cosines and distances are, near what makes them such. With few samples that
+            are all right, the best T would be 0; this keeps it at a size that more could confirm.
 
     Returns:
         T, above 0; 1 if no sample weighs anything.
@@ -75,6 +78,11 @@ def fit_temperature(
     scores = scores - row_max(scores)
     true_scores = to_numpy(column(scores, labels)).astype(np.float64)
     added = like(np.zeros(scores.shape[1]) + offset, scores)
+    # Where log T is held: at 0 for logits, and where the scores have quite another scale, at that.
+    usual = usual_distance(scores)
+    near = 0.0
+    if usual > 0:
+        near = float(np.clip(np.log(usual / np.clip(usual, *_OF_LOGITS)), -_FARTHEST, _FARTHEST))
 
     def slopes_at(log_t: float) -> tuple[float, float]:
         """Return the slope of the loss over log T, and its own slope."""
@@ -93,9 +101,9 @@ def fit_temperature(
         square = to_numpy(row_sum(odds) / total)[:, 0].astype(np.float64)
         slope = float(mass @ (true_scores * np.exp(-log_t) - mean))
         bend = float(mass @ (square - mean**2)) - slope
-        return slope + held * log_t, bend + held
+        return slope + held * (log_t - near), bend + held
 
-    # T is looked for around the usual size of a score; and around 1 where it is held near that.
+    # T is looked for around the usual size of a score; and around where it is held.
     size = float(to_numpy((scores * scores).mean())) ** 0.5
     middle = 0.0
     if np.isfinite(size) and size > 0:
@@ -103,14 +111,13 @@ def fit_temperature(
     low = middle - _REACH
     high = middle + _REACH
     # Masks that are not so far that they were raised may make up all of that size.
-    usual = usual_distance(scores)
     if 0 < usual < size / 100:
         low = float(np.log(usual)) - _REACH
     start = middle
     if held:
-        low = min(low, -_REACH)
-        high = max(high, _REACH)
-        start = 0.0
+        low = min(low, near - _REACH)
+        high = max(high, near + _REACH)
+        start = near
     return float(np.exp(_minimize(slopes_at, low, high, start)))
 
 

@@ -6,9 +6,10 @@ added to it, ``offset_k + s T log(share_k / n_k)``, with the s of the least
     ``loss(s) + PULL (s - usual)^2 / N``.
 
 Where log loss calibrates the scores well, s is about 1 for balanced error, and about 1/2 for macro-F1: that is
-the metric's `usual`. The loss is of tables that count a sample partly as its own class, and partly as what
-the calibrated model believes of it: as if `BELIEF` samples were believed. Few labels alone are too noisy a
-guide. (docs/decisions.md measures what each part is worth.)
+the metric's `usual`. Costs may be in any unit, so for them PULL is multiplied by their mean. The loss is of
+tables that count a sample partly as its own class, and partly as what the calibrated model believes of it: as
+if `BELIEF` samples were believed. Few labels alone are too noisy a guide. (docs/decisions.md measures what
+each part is worth.)
 
 **Floors.** Offsets are raised as little as possible until enough samples are right (`floors.py`).
 
@@ -86,16 +87,21 @@ def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> 
         rows = np.random.default_rng(0).permutation(len(samples.labels))[:most]
         samples = samples.take(np.sort(rows))
 
-    # Every change of a prediction as s grows, counted as tables of each fold at each strength.
+    # Every change of a prediction as s grows, counted as tables of each fold at each strength. Large
+    # scores, such as distances to a margin, are divided by T: their ratios would not fit a float.
     fitted = samples.scores * like(fits.whole.scale, samples.scores)
     fitted = fitted + like(fits.whole.offset, samples.scores)
-    direction = Direction("shift", np.exp(along), multiplies=False)
-    envelope = find_changes(fitted, direction, (STRENGTHS[0], STRENGTHS[-1]))
+    unit = max(1.0, temperature)
+    direction = Direction("shift", np.exp(along / unit), multiplies=False)
+    envelope = find_changes(fitted / unit, direction, (STRENGTHS[0], STRENGTHS[-1]))
     belief = believe(fitted, samples, temperature)
     truth = MixedTruth(samples, class_weights(samples, goal), belief)
     by_fold = tables_along(envelope, samples, goal, STRENGTHS, truth)
     total = by_fold.total()
     pull = PULL * (STRENGTHS - goal.metric.usual) ** 2
+    if goal.cost is not None:
+        # In euros or in cents, the choice is to be the same.
+        pull = pull * goal.loss(total).mean()
 
     def move(adjustment: Adjustment, tables: Tables, n: int) -> Adjustment:
         """Return an adjustment moved by the best strength for tables [G, K] of n samples."""
