@@ -444,3 +444,16 @@ def test_html_escapes_what_others_wrote():
     tuned = replace(lh.tune(LOGITS, LABELS, COUNTS), warnings=("<b>bold</b>",))
     assert "<b>bold" not in tuned._repr_html_()
     assert "&lt;b&gt;bold" in tuned._repr_html_()
+
+
+@pytest.mark.parametrize("of", [np.asarray, torch.tensor])
+def test_scores_of_pixels_are_adjusted_along_their_classes(of):
+    tuned = lh.Tuned("shift", lh.Adjustment.adding([0.0, 1.5, 3.0]), evidence=None, strength=1.0)
+    pixels = np.random.default_rng(0).normal(size=(2, 3, 4, 5))
+    wanted = pixels + np.array([0, 1.5, 3])[:, None, None]
+    np.testing.assert_allclose(np.asarray(tuned.apply(of(pixels))), wanted)
+    np.testing.assert_allclose(np.asarray(tuned.apply(of(pixels[..., 0]))), wanted[..., 0])
+    tokens = pixels[:, :, :3, 0]  # as many as there are classes: these are last
+    np.testing.assert_allclose(np.asarray(tuned.apply(of(tokens))), tokens + [0, 1.5, 3])
+    with pytest.raises(lh.LevelheadError, match=r"axis 1 and the last of .* give rows \[M, 3\]"):
+        tuned.apply(of(pixels[..., :3]))

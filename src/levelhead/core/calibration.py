@@ -26,7 +26,8 @@ _MOST_NUMBERS = 1 << 18  # that a temperature is fitted on: it is then known to 
 _MOST_ROWS = 20_000
 _REACH = 7.0  # of log T, below and above the spread of the scores
 _STEPS = 50  # the most that Newton takes
-_OF_LOGITS = (0.1, 20.0)  # from and to: how far apart the two largest logits of a sample usually are
+# How far apart the two largest logits of a sample usually are, from and to.
+_OF_LOGITS = (0.1, 20.0)
 _FARTHEST = 20.0  # of log T, where it is held: scores of another scale yet are next to nothing
 _ENOUGH = 1e-4  # of log T: nearer than that it need not be known
 

@@ -182,8 +182,8 @@ class Tuned:
 
         Args:
             scores: [..., K], logits, probabilities or log-probabilities, as it was tuned; a single
-                row, too. Of probabilities, their logarithms are adjusted; of several labels per
-                sample, ``log p / (1 - p)``.
+                row, too; or [N, K, H, W] of pixels, as torch has them. Of probabilities, their
+                logarithms are adjusted; of several labels per sample, ``log p / (1 - p)``.
 
         Returns:
             An array or, of a tensor, a tensor of the same shape, in float32 or better.
@@ -200,6 +200,8 @@ class Tuned:
         >>> tuned.apply(np.array([3.0, 2.0]))
         array([3. , 3.5])
         """
+        if _classes_are_second(np.shape(scores), self.classes):
+            return _move_axis(self.apply(_move_axis(as_array(scores), 1, -1)), -1, 1)
         # To what is added to: probabilities become logarithms, or log odds where labels do not compete.
         values = self._check_scores(scores)
         if self.kind == "probabilities" and self.multilabel:
@@ -467,3 +469,27 @@ def tuned_of(tuned: Tuned | str | Path) -> Tuned:
         return read_tuned(tuned)
     expected = "expected what `tune` returned, or the path of a file that `levelhead tune` wrote"
     raise LevelheadError(f"{expected}, got {type(tuned).__name__}", parameter="tuned")
+
+
+def _classes_are_second(shape: tuple[int, ...], classes: int) -> bool:
+    """Return whether scores have their classes second, as torch has them for pixels, and not last.
+
+    Raises:
+        LevelheadError: an image is as wide or as high as there are classes, so that both may be. Of
+            three axes the last is taken, as tokens come in any number.
+    """
+    if len(shape) < 3 or shape[1] != classes:
+        return False
+    if shape[-1] != classes:
+        return True
+    if len(shape) > 3:
+        reason = f"axis 1 and the last of {list(shape)} may both be the {classes} classes"
+        raise LevelheadError(f"{reason}; give rows [M, {classes}]", parameter="scores")
+    return False
+
+
+def _move_axis(values: Array, source: int, destination: int) -> Array:
+    """Return an array or a tensor with one axis at another place."""
+    if is_torch(values):
+        return values.movedim(source, destination)
+    return np.moveaxis(values, source, destination)
