@@ -191,7 +191,9 @@ def test_one_logit_moves_as_the_second_of_two_does():
             assert model(torch.ones(1, 8)).item() == pytest.approx(
                 before + strength * np.log(9), rel=1e-5
             )
-            assert repr(done) == "Adjusted(shift, strength 0.7, 2 classes; 2: bias +1.54)"
+            to = "bias" if bias else "new bias"
+            assert repr(done) == f"Adjusted(shift, strength 0.7, 2 classes; 2: {to} +1.54)"
+            assert f"added to the {to}" in done._repr_html_()
             assert "2, of 900 to 100 training samples" in done._repr_html_()
         assert model(torch.ones(1, 8)).item() == before
 

@@ -138,7 +138,7 @@ def adjust_(
     >>> model = nn.Sequential(nn.Linear(8, 2, bias=False))
     >>> with adjust_(model, rules.Shift(1.0), [400, 100]) as adjusted:
     ...     model[0].bias.detach(), adjusted
-    (tensor([0.0000, 1.3863]), Adjusted(shift, strength 1, 2 classes; 0: bias +0..+1.39))
+    (tensor([0.0000, 1.3863]), Adjusted(shift, strength 1, 2 classes; 0: new bias +0..+1.39))
     >>> model[0].bias is None
     True
     """

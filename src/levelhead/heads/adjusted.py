@@ -48,6 +48,7 @@ class Adjusted:
             "own inputs" for a trial; None if it was not checked.
         along: where offsets went into the weights of a head without a bias, how far they reach its
             logits; else None.
+        new_bias: whether the head had no bias and was given one, a new key of the model's state.
         left_alone: paths of auxiliary heads, which the model runs in training alone; nothing was
             done to them.
 
@@ -70,6 +71,7 @@ class Adjusted:
     flips: int | None = None
     checked: str | None = None
     along: Along | None = None
+    new_bias: bool = False
     left_alone: tuple[str, ...] = ()
     _undo: Callable[[], object] = field(kw_only=True)  # what `restore` calls
 
@@ -128,7 +130,9 @@ class Adjusted:
                 norms = f"{_range(self.before[path])} -> {_range(self.after[path])}"
                 rows[f"norms of {path or 'the head'}"] = norms
         if self.adjustment.adds:
-            to = "bias" if self.along is None else "logits"
+            to = "logits"
+            if self.along is None:
+                to = self._bias
             rows[f"added to the {to}"] = _signed_range(self.adjustment.offset)
         if self.along is not None:
             rows["by its weights"] = self.along.text
@@ -154,6 +158,13 @@ class Adjusted:
             remarks.append(NOT_CHECKED)
         return remarks
 
+    @property
+    def _bias(self) -> str:
+        """What offsets were added to, in words."""
+        if self.new_bias:
+            return "new bias"
+        return "bias"
+
     def _done_to(self, path: str) -> str:
         """Return what was done to a layer, in words."""
         parts = []
@@ -162,7 +173,7 @@ class Adjusted:
         if self.along is not None:
             parts.append(f"offsets {_signed_range(self.adjustment.offset)}, {self.along.text}")
         elif self.adjustment.adds:
-            parts.append(f"bias {_signed_range(self.adjustment.offset)}")
+            parts.append(f"{self._bias} {_signed_range(self.adjustment.offset)}")
         return ", ".join(parts) or "unchanged"
 
 

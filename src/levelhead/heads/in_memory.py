@@ -265,6 +265,7 @@ class InMemory(Place[Adjusted], Generic[ModelLayer]):
             flips=change.flips,
             checked=change.checked,
             along=change.along,
+            new_bias=change.before[0].bias is None and change.after[0].bias is not None,
             left_alone=self.auxiliary(),
             _undo=partial(run_all, undo),
         )
