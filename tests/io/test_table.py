@@ -166,6 +166,23 @@ def test_empty_cells_of_a_parquet_file_are_refused(tmp_path):
         heard(save(frame, tmp_path / "x.parquet"))
 
 
+@pytest.mark.parametrize(
+    ("title", "texts"),
+    [
+        ("id", ["12", "007", "3", "44", "51", "a6"]),
+        ("hash", ["a1", "007", "c3", "44", "e5", "f6"]),
+    ],
+)
+def test_ids_of_text_may_look_like_numbers(tmp_path, title, texts):
+    path = save(pd.DataFrame(LOGITS, columns=NAMES).assign(label=LABELS), tmp_path / "x.csv")
+    frame = pd.read_csv(path)
+    frame.insert(0, title, texts)
+    save(frame, path)
+    samples, lines = heard(path)
+    check(samples, NAMES)
+    assert f"{title} is not a class and is ignored" in lines[1]
+
+
 def listed_frame(**columns):
     return pd.DataFrame({"logits": LOGITS.tolist(), **columns})
 

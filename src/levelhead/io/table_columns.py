@@ -359,10 +359,13 @@ def _may_be_labels(table: Table, i: int) -> bool:
 def _is_id(title: str, values: np.ndarray) -> bool:
     """Return whether a column only identifies samples.
 
-    It is all text, or whole numbers under a title such as `id`. A column in which some cells are
-    numbers is none: it is logits with a cell that is damaged, which is then refused by name.
+    It is text, or whole numbers under a title such as `id`. Of text without such a title, most cells
+    are no numbers (`007` among hashes is one): else it is logits with cells that are damaged, which
+    are then refused by name.
     """
+    is_titled = ID_TITLES.fullmatch(title.lower()) is not None
     if values.dtype.kind not in "iufb":
-        return not any(map(is_numeric, map(str, values.tolist())))
+        numeric = [is_numeric(str(value)) for value in values.tolist()]
+        return is_titled or 2 * sum(numeric) < len(numeric)
     whole = values.dtype.kind in "iub" or bool((values == np.floor(values)).all())
-    return whole and ID_TITLES.fullmatch(title.lower()) is not None
+    return whole and is_titled
