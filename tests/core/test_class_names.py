@@ -2,8 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+import levelhead as lh
 from levelhead.core.class_names import in_order, names_in_config, names_of_columns
 from levelhead.support.errors import LevelheadError
 
@@ -28,3 +30,21 @@ def test_counts_by_name_or_index_are_put_in_order():
     ):
         with pytest.raises(LevelheadError, match=reason):
             in_order(wrong, 2, ["cat", "dog"])
+
+
+def test_classes_of_bool_labels_are_called_by_bools():
+    pandas = pytest.importorskip("pandas")
+    assert in_order({True: 1, False: 9}, 2, None).tolist() == [9, 1]
+    assert in_order({True: 1, np.False_: 9}, 2, ["1", "0"]).tolist() == [1, 9]
+    assert in_order({True: 1, False: 9}, 2, ["True", "False"]).tolist() == [1, 9]
+    labels = np.random.default_rng(0).random(300) < 0.2
+    logits = np.stack([~labels * 2.0 + 2, labels * 2.0], axis=1)
+    logits += np.random.default_rng(1).normal(size=(300, 2))
+    wanted = lh.tune(logits, labels, [900, 100]).adjustment.offset
+    counts = {True: 100, False: 900}
+    np.testing.assert_allclose(lh.tune(logits, labels, counts).adjustment.offset, wanted)
+    frame = pandas.DataFrame(logits[:, ::-1], columns=[True, False])
+    tuned = lh.tune(frame, labels, counts, metric=lh.Goal(floors={True: 0.5}))
+    assert tuned.names == ("True", "False")
+    offset = lh.tune(frame, labels, counts).adjustment.offset
+    np.testing.assert_allclose(offset[0] - offset[1], wanted[1] - wanted[0])

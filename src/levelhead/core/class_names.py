@@ -176,6 +176,9 @@ class _ClassFinder(NamedTuple):
         Raises:
             LevelheadError: a name that is not known, or a number that may be either.
         """
+        # Labels that are bools are 0 and 1, and so are their keys where classes are not called so.
+        if isinstance(key, bool | np.bool_) and (self.numbered or not self.names):
+            key = int(key)
         number = whole_number(key)
         if number is not None and not self.numbered:
             # A number is a position; but one of the classes may be called by another number.

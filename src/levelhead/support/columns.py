@@ -144,7 +144,12 @@ def titles_of(table: object) -> list[object] | None:
 
 
 def _joined(title: object) -> object:
-    """Return the title of a column that has several levels, as pandas' pivots make them, as one text."""
+    """Return a title as text where it has several levels, as those of pandas' pivots, or is a bool.
+
+    To Python, the titles True and False would be the numbers 1 and 0.
+    """
     if isinstance(title, tuple):
         return "_".join(map(str, title))
+    if isinstance(title, bool | np.bool_):
+        return str(title)
     return title
