@@ -167,3 +167,9 @@ def test_only_many_samples_carry_two_decimals():
 def test_a_cost_needs_a_matrix():
     with pytest.raises(lh.LevelheadError, match="'cost' needs a cost matrix"):
         METRICS["cost"].loss(lh.Tables.of(np.array([0]), np.array([0]), 2))
+
+
+def test_a_function_as_a_metric_is_answered_by_how_to_make_it_one():
+    labels = np.repeat([0, 1], 20)
+    with pytest.raises(lh.LevelheadError, match=r"metric: expected a name, or lh\.Metric\(name,"):
+        lh.tune(np.eye(2)[labels] * 2 - 1, labels, metric=lambda truth, predicted: 0.0)

@@ -220,7 +220,9 @@ def doubt_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None)
     classes = [str(i) for i in absent]
     if names is not None:
         classes = [f"{i} ({names[i]})" for i in absent]
-    stays = "nothing is fitted to it, and it counts in no measure"
+    stays = "it goes by its training count alone, and is in no measure"
+    if len(absent) > 1:
+        stays = "they go by their training counts alone, and are in no measure"
     return kinds.MissingClassWarning(f"no sample here of class {listed(classes)}: {stays}")
 
 

@@ -548,6 +548,9 @@ def find_metric(metric: str | Metric) -> Metric:
     for candidate in METRICS.values():
         if isinstance(metric, str) and metric in (candidate.name, *candidate.aliases):
             return candidate
+    if callable(metric):
+        reason = "expected a name, or lh.Metric(name, title, loss of lh.Tables)"
+        raise LevelheadError(f"{reason}, got a function", parameter="metric")
     others = []
     for candidate in METRICS.values():
         others += [f"{alias} for {candidate.name}" for alias in candidate.aliases]
