@@ -124,3 +124,10 @@ def test_warnings_of_single_rules_are_kept_and_not_issued():
 def test_what_is_wrong_with_the_samples_is_refused():
     with pytest.raises(lh.LevelheadError, match="expected 4 counts"):
         lh.compare(LOGITS, LABELS, [3, 2, 1])
+
+
+def test_floors_are_told_of_every_rule():
+    logits, labels = calibrated(0, 400)
+    compared = lh.compare(logits, labels, COUNTS, metric=lh.Goal(floors={3: 0.9}))
+    lines = str(compared).splitlines()[: len(compared)]
+    assert all("class 3: recall of at least 90.0%" in line for line in lines)

@@ -9,6 +9,8 @@ from sklearn.metrics import recall_score
 
 import levelhead as lh
 from levelhead.core.floors import (
+    Floor,
+    floors_text,
     holds_with,
     least_conflict,
     meet_floors,
@@ -305,3 +307,12 @@ def test_many_floors_that_conflict_say_which_share_of_each_can_be_met():
         r"floors: no offsets meet .* in class 3 together; \d\d% of each floor", str(caught.value)
     )
     assert str(caught.value).endswith("lower the floors")
+
+
+def test_of_many_floors_those_that_are_least_sure_are_told():
+    floors = [Floor(i, 0.5, 0.9 + i / 100, False) for i in range(8)]
+    told = floors_text(floors[::-1], None)
+    assert told.startswith("class 0: recall of at least 50.0% with 90%; class 1")
+    assert told.endswith("; those of 4 other classes with 94% or more")
+    assert "class 4" not in told
+    assert "other classes" not in floors_text(floors[:4], None)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ..show.style import strength_text
 from ..support import warnings as kinds
 from ..support.arrays import Array
 from ..support.errors import LevelheadError
@@ -81,8 +82,10 @@ class Comparison(Mapping[str, Tuned]):
         for name, tuned in self.items():
             strength = ""
             if tuned.strength is not None:
-                strength = f"{tuned.strength:.3f}"
+                strength = strength_text(tuned.strength)
             line = f"{name:{width}}  {strength:>8}  {tuned.change_text()}: {tuned.verdict}"
+            if tuned.floors:
+                line += f"; {tuned.facts()['floors']}"
             lines.append(line)
         for name, why in self.left_out.items():
             lines.append(f"{name:{width}}  {'':8}  not tried: {why}")

@@ -30,6 +30,7 @@ from .class_names import title as class_title
 _SWEEPS = (30, 30, 300, 1000)  # steps of each kind, in turns
 # How far above its rival a score is lifted, of the size of scores: 64 roundings of float32.
 _ABOVE = 2.0**-18
+_MOST_TOLD = 4  # floors that are told one by one where there are more
 _MOST_CONFLICTING = 12  # classes of which a least conflict is looked for
 
 
@@ -54,6 +55,18 @@ class Floor:
         if self.held_before:
             before = "; so has the model as it is"
         return f"{recall} with {self.probability:.0%}{before}"
+
+
+def floors_text(floors: Sequence[Floor], names: tuple[str, ...] | None) -> str:
+    """Return floors in words; of many, those that are least sure, and how sure the others are."""
+    told = list(floors)
+    rest = ""
+    if len(told) > _MOST_TOLD:
+        told = sorted(told, key=lambda floor: floor.probability)
+        least = told[_MOST_TOLD].probability
+        rest = f"; those of {len(told) - _MOST_TOLD} other classes with {least:.0%} or more"
+        told = told[:_MOST_TOLD]
+    return "; ".join(floor.text(names) for floor in told) + rest
 
 
 @dataclass(frozen=True, eq=False)

@@ -398,8 +398,8 @@ class GammaPath:
         rows = {
             "samples": f"{len(self.labels)} of {len(self.counts)} classes",
             "gamma": f"{low:g} to {high:g}, rule {self.rule.name}, {len(self.gammas)} breakpoints",
-            "balanced error": f"{balanced}, at {best.gamma:.3f}",
-            "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}",
+            "balanced error": f"{balanced}, at {style.strength_text(best.gamma)}",
+            "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {style.strength_text(best.gamma)}",
         }
         note = "the lowest error is optimistic; levelhead.tune says what to expect on new samples"
         picture = style.sparkline(self.balanced_error_curve, best.gamma)

@@ -29,6 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..path.direction import Direction
+from ..show.style import strength_text
 from ..support.arrays import Array
 from ..support.errors import Advice, LevelheadError, check_choice
 from .adjustment import Adjustment, Fits
@@ -137,7 +138,7 @@ class Rule:
         """Return what was chosen, in words."""
         if strength is None:
             return self.title
-        return f"{self.title}, strength {strength:.3f}"
+        return f"{self.title}, strength {strength_text(strength)}"
 
 
 @dataclass(frozen=True, eq=False)

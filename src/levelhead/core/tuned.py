@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..show.plot import draw_changes
-from ..show.style import html
+from ..show.style import html, strength_text
 from ..support import atomic, text
 from ..support.arrays import Array, as_array, is_torch, to_numpy, widen
 from ..support.errors import LevelheadError
@@ -31,7 +31,7 @@ from . import evidence_words
 from .adjustment import Adjustment
 from .class_names import check_titles, is_series
 from .evidence import Evidence
-from .floors import Floor
+from .floors import Floor, floors_text
 from .metrics import Tables
 from .priors import PriorEstimate
 from .probabilities import log_of_probabilities, logit_of_probabilities
@@ -272,7 +272,7 @@ class Tuned:
         # What it is, and what it was chosen on: test data are named in capitals, wherever this is printed.
         strength = ""
         if self.strength is not None:
-            strength = f" at strength {self.strength:.3f}"
+            strength = f" at strength {strength_text(self.strength)}"
         source = self.chosen_on
         if self.chosen_on == "test":
             source = "TEST DATA, so no test result of it is honest"
@@ -286,7 +286,7 @@ class Tuned:
             arrives = f"logits get {mean:.2f} ± {spread:.2f} of each offset"
             facts["no bias"] = f"judged for a head without a bias, whose {arrives}"
         if self.floors:
-            facts["floors"] = "; ".join(floor.text(self.names) for floor in self.floors)
+            facts["floors"] = floors_text(self.floors, self.names)
         if self.prior is not None:
             facts["target"] = f"target {self.prior.shares_text()}; by {self.prior.source}"
         elif self.target is not None and self.evidence is not None:

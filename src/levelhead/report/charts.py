@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ..core.gamma_path import GammaPath
 from ..path.curve import Curve
-from ..show.style import running_mean, short_names
+from ..show.style import running_mean, short_names, strength_text
 from .subject import Subject
 from .svg import WIDE, Plane, change_mark, nice_ticks, tag, text_width
 from .words import MOST_NAMED, share_text
@@ -126,7 +126,7 @@ def strength_chart(subject: Subject, path: GammaPath, width: float = WIDE) -> Ma
     parts.append(
         tag("line", x1=x, x2=x, y1=plane.y(plane.y_range[1]), y2=plane.y(0.0), class_="chosen")
     )
-    parts.append(tag("text", f"chosen: {strength:.3f}", x=x + 6, y=22))
+    parts.append(tag("text", f"chosen: {strength_text(strength)}", x=x + 6, y=22))
     parts.append(plane.titles("strength", "error"))
     return plane.picture("Balanced error and error over the strength", *parts)
 

@@ -22,7 +22,7 @@ from ..path.curve import Curve
 from ..support import atomic
 from ..support.errors import LevelheadError
 from ..support.extras import install_command
-from .style import ACCENT, SOFT, running_mean, short_names
+from .style import ACCENT, SOFT, running_mean, short_names, strength_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def draw_errors(
         draw_steps(axes, curve, color=color, lw=width, label=name)
         _draw_dots(axes, curve, marked, color)
     if gamma is not None:
-        axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"gamma = {gamma:.3f}")
+        axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"gamma = {strength_text(gamma)}")
     axes.set(xlabel="gamma", ylabel="%", xlim=(float(error.gammas[0]), error.end))
     return _finish(axes, title)
 

@@ -58,6 +58,17 @@ def short_names(names: Sequence[str], most: int = 16) -> list[str]:
     return cut
 
 
+def strength_text(strength: float) -> str:
+    """Return a strength to three decimals, and one near 0 to three digits.
+
+    >>> strength_text(1.0), strength_text(0.000573)
+    ('1.000', '0.000573')
+    """
+    if 0 < abs(strength) < 0.1:
+        return f"{strength:.3g}"
+    return f"{strength:.3f}"
+
+
 def running_mean(values: np.ndarray) -> np.ndarray:
     """Return means [K] over a tenth of the values around each, fewer at the ends; NaN is left out.
 
