@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import levelhead as lh
 from levelhead.core.metrics import METRICS
 from levelhead.core.rules import RULES
+from levelhead.show.plot import save_plot
 from levelhead.support.logits import log_softmax
 
 from .made import COUNTS, calibrated
@@ -421,6 +422,14 @@ def test_a_plot_has_an_arrow_for_each_recall_and_precision_that_changes(rule, py
     assert axes.get_ylabel() == "class, and its training samples"
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["recall after", "precision after", "before"]
+
+
+def test_names_that_the_font_lacks_are_drawn_without_a_warning(pyplot, tmp_path):
+    labels = np.repeat([0, 1], [80, 20])
+    logits = np.random.default_rng(0).normal(size=(100, 2)) + np.eye(2)[labels]
+    tuned = lh.tune(logits, labels, names=["日本語", "a\tb"])
+    save_plot(tuned.plot, tmp_path / "x.png")  # a warning is an error here
+    assert (tmp_path / "x.png").stat().st_size > 1000
 
 
 def test_a_plot_of_many_classes_shows_those_that_change_most(pyplot):

@@ -11,6 +11,7 @@ without it. Names of classes are drawn with `parse_math=False`, as a `$` in a na
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,7 @@ import numpy as np
 
 from ..path.curve import Curve
 from ..support import atomic
-from ..support.errors import LevelheadError
+from ..support.errors import LevelheadError, visible
 from ..support.extras import install_command
 from .style import ACCENT, SOFT, running_mean, short_names, strength_text
 
@@ -293,7 +294,7 @@ def _titles(classes: np.ndarray, names: Sequence[str] | None) -> list[str]:
     """Return a short name of each of these classes; its index if names are not known."""
     if names is None:
         return [str(i) for i in classes]
-    return short_names([names[int(i)] for i in classes])
+    return short_names([visible(str(names[int(i)])) for i in classes])
 
 
 def save_plot(draw: Callable[[], Axes], path: str | Path) -> None:
@@ -322,6 +323,8 @@ def save(figure: Figure, *paths: str | Path, dpi: int = 150) -> None:
 
     Each file is written in one step: where writing fails, an older one stays as it was.
 
+    Letters of names that the font lacks are boxes, of which matplotlib would warn one by one.
+
     Args:
         figure: what to write.
         paths: files ending in .png, .svg or .pdf.
@@ -329,8 +332,10 @@ def save(figure: Figure, *paths: str | Path, dpi: int = 150) -> None:
     """
     for path in paths:
         metadata = check_picture(path)
-        with atomic.atomic_open(path) as file:
-            figure.savefig(file, format=Path(path).suffix[1:].lower(), dpi=dpi, metadata=metadata)
+        form = Path(path).suffix[1:].lower()
+        with atomic.atomic_open(path) as file, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
     pyplot().close(figure)
 
 
