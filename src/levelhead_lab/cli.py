@@ -415,6 +415,14 @@ def reproduce(
     show(result, text, as_json)
 
 
+def _is_earlier_page(path: Path) -> bool:
+    """Return whether a file is a page of an earlier demo, by its name and by what it begins with."""
+    if path != _DEMO_PAGE or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b'<meta name="generator" content="levelhead' in file.read(4000)
+
+
 @app.command(cls=PlainCommand, epilog=example("demo --report page.html"))
 def demo(
     report: Annotated[Path, typer.Option(help="Where to write the page.")] = _DEMO_PAGE,
@@ -431,7 +439,7 @@ def demo(
     from .lab.progress import epoch_progress
 
     # A page of an earlier demo is replaced, and no other file.
-    check_outputs(page=report, force=force or report == _DEMO_PAGE)
+    check_outputs(page=report, force=force or _is_earlier_page(report))
     with epoch_progress(show=not as_json) as progress:
         result = run_demo(report, seed=seed, progress=progress)
     show(result, demo_text(result), as_json)

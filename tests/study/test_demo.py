@@ -79,12 +79,15 @@ def test_only_a_page_of_an_earlier_demo_is_replaced(levelhead, monkeypatch, tmp_
     pages = []
     monkeypatch.setattr(demo, "run_demo", lambda page, **_: pages.append(str(page)) or {})
     monkeypatch.setattr(demo, "demo_text", lambda _: "")
-    for name in ("levelhead-demo.html", "page.html"):
-        (tmp_path / name).write_text("mine")
+    earlier = '<!doctype html><meta name="generator" content="levelhead 0.1.0">'
+    (tmp_path / "page.html").write_text(earlier)
+    (tmp_path / "levelhead-demo.html").write_text("mine")
+    for name, words in (("levelhead-demo.html", []), ("page.html", ["--report", "page.html"])):
+        status, _, err = levelhead("demo", *words)
+        assert status == 2
+        assert f"{name} exists; pass --force to replace it" in err
+    (tmp_path / "levelhead-demo.html").write_text(earlier)
     assert levelhead("demo")[0] == 0
-    status, _, err = levelhead("demo", "--report", "page.html")
-    assert status == 2
-    assert "page.html exists; pass --force to replace it" in err
     assert levelhead("demo", "--report", "page.html", "--force")[0] == 0
     assert pages == ["levelhead-demo.html", "page.html"]
 
