@@ -71,7 +71,9 @@ def test_a_gain_above_0_is_taken_however_sure_it_is(levelhead, folder, given):
 
 
 def test_where_the_gain_is_not_known_the_model_is_adjusted(levelhead, folder):
-    assert levelhead(*adjust(choice(folder, evidence=None, chosen_on="unlabelled")))[0] == 0
+    status, _, err = levelhead(*adjust(choice(folder, evidence=None, chosen_on="unlabelled")))
+    assert status == 0
+    assert "was chosen without labels, so what it gains is not known" in err
 
 
 def test_floors_that_are_met_only_so_are_worth_it(levelhead, folder):

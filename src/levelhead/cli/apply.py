@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import Argument, Option
 
 from ..support.errors import LevelheadError
-from .common import app, check_outputs, example, read_choice, show
+from .common import app, check_outputs, example, read_choice, say_not_judged, show
 from .options import Anyway, Force, Json
 from .words import PlainCommand
 
@@ -89,6 +89,8 @@ def apply(
     written = [str(path) for path in (out, labels_out) if path is not None]
     text = f"{scores} -> {', '.join(written)}: {counted.rows} rows"
     result = {"scores": str(scores), "written": written, **counted._asdict()}
+    if choice.worthwhile is None:
+        say_not_judged(tuned)
     show(result, f"{text}, {counted.changed} with another prediction", as_json)
 
 

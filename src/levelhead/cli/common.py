@@ -178,6 +178,11 @@ def read_choice(path: Path, *, anyway: bool) -> Tuned:
     return tuned
 
 
+def say_not_judged(path: Path) -> None:
+    """Say of a choice without labels, when it was applied, that nobody knows what it gains."""
+    say(f"{path} was chosen without labels, so what it gains is not known")
+
+
 def check_outputs(
     *,
     out: Path | None = None,

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
 from ..support.types import BiasPolicy, LabelTask
-from .common import app, example, read_choice, show
+from .common import app, example, read_choice, say_not_judged, show
 from .options import COUNTS, Anyway, Background, Force, Json, Names
 from .scores import check_counts, read_array, read_training_counts, refuse
 from .words import (
@@ -152,6 +152,7 @@ def adjust(
     from ..files.model import adjust_file, adjusted_text
     from ..io.arrays import read_names
 
+    is_judged = True
     # What to do: what was tuned, or a rule at a strength; never both, as one of them would be ignored.
     if tuned is None:
         choice = rule_to_apply(rule, strength)
@@ -159,6 +160,7 @@ def adjust(
         refuse(f"{tuned} has it already; leave it out", rule=rule, strength=strength, counts=counts)
         check_order(model, tuned)
         choice = read_choice(tuned, anyway=anyway)
+        is_judged = choice.worthwhile is not None
     training_counts = read_training_counts(counts)
     class_names = read_names(names)
     if features is not None:
@@ -182,6 +184,8 @@ def adjust(
             task=task,
             progress=bar,
         )
+    if tuned is not None and not is_judged:
+        say_not_judged(tuned)
     show(done, adjusted_text(done), as_json)
 
 

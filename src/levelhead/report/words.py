@@ -25,14 +25,15 @@ SIGNS: dict[Status, str] = {"better": "✓", "worse": "✕", "unclear": "?", "te
 
 # In the order of the page: what it shows first comes first.
 TERMS = {
-    "Accuracy": "The share of all samples that are predicted right. Frequent classes dominate it.",
+    "Accuracy": "The share of all samples that are predicted right, in the mix of the target where "
+    "one is given. Frequent classes dominate it.",
     "Balanced accuracy": "The mean recall of the classes: the rarest counts as much as the most "
     "frequent. The balanced error is 100 % minus this.",
     "Recall": "Of all samples of a class, the share that is predicted as that class.",
     "Precision": "Of all samples predicted as a class, the share that belongs to it.",
     "Macro F1": "The mean F1 of the classes. The F1 of a class is high only if both its recall and "
     "its precision are.",
-    "Predicted share": "The share of all predictions that name this class.",
+    "Predicted share": "The share of all samples that are predicted as this class.",
     "Gain, interval": "How much the metric improves on samples that the fit has not seen. If the "
     "experiment were repeated many times, 95 % of its 95 % intervals would contain the true gain; "
     "an interval that contains 0 says that there may be none.",
