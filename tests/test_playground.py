@@ -257,6 +257,24 @@ def test_votes_of_an_ensemble_are_smoothed(opened, tmp_path):
 
 
 @slow
+def test_rounded_probabilities_are_taken_for_such(opened, tmp_path):
+    logits, labels, counts = long_tail(300, 5)
+    shares = np.exp(lh.measure.log_softmax(logits)).round(2)
+    page = opened()
+    drop(page, tmp_path, counts, probabilities=shares, labels=labels)
+    compare_offsets(page, shares, labels, counts, "probabilities")
+
+
+@slow
+def test_scores_of_any_size_get_offsets_in_their_unit(opened, tmp_path):
+    logits, labels, counts = long_tail(300, 5)
+    for unit in (0.001, 1000.0):
+        page = opened()
+        drop(page, tmp_path, counts, logits=unit * logits, labels=labels)
+        compare_offsets(page, unit * logits, labels, counts, close=2e-3 * unit)
+
+
+@slow
 def test_small_probabilities_of_a_sure_model_are_no_votes_of_zero(opened, tmp_path):
     logits, labels, counts = long_tail(800, 5, dtype=np.float64)
     shares = np.exp(lh.measure.log_softmax(40 * logits))
