@@ -70,7 +70,10 @@ def test_of_samples_without_labels_only_shares_are_shown(here):
     before = np.bincount(np.load("new.npy").argmax(axis=1), minlength=3) / 40
     assert [row.share[0] for row in subject.rows] == [before[row.index] for row in subject.rows]
     assert all(np.isnan(row.recall).all() for row in subject.rows)
-    assert "not judged: there are no labels" in render_page([subject])
+    text = render_page([subject])
+    assert "not judged: there are no labels" in text
+    assert "<dt>Predicted share" in text
+    assert "<dt>Accuracy" not in text
     # Of the samples that it was chosen on, all is known without them.
     assert of_file("logits.npy", tuned=Path("tuned.json")).tuned.evidence is not None
 

@@ -44,6 +44,8 @@ TERMS = {
 }
 # Of several labels per sample, none of these is shown.
 ONE_CLASS_TERMS = ("Accuracy", "Balanced accuracy", "Temperature")
+# Without labels, only these are.
+UNJUDGED_TERMS = ("Predicted share", "Held-out, test")
 WITHOUT_FEATURES = (
     "Confusions and calibration are left out: this is for a head without a bias, and without the "
     "features that it was chosen with, what arrives of each offset is not known."
@@ -167,6 +169,8 @@ def _lacks_features(subject: Subject) -> bool:
 
 def terms(subjects: Sequence[Subject]) -> dict[str, str]:
     """Return the terms that a page explains, by name: those of `TERMS` that it uses."""
+    if subjects and all(subject.tuned.evidence is None for subject in subjects):
+        return {name: TERMS[name] for name in UNJUDGED_TERMS}
     if not subjects or not all(subject.tuned.multilabel for subject in subjects):
         return TERMS
     return {name: meaning for name, meaning in TERMS.items() if name not in ONE_CLASS_TERMS}
