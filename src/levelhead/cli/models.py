@@ -152,7 +152,7 @@ def adjust(
     from ..files.model import adjust_file, adjusted_text
     from ..io.arrays import read_names
 
-    is_judged = True
+    not_judged: Path | None = None
     # What to do: what was tuned, or a rule at a strength; never both, as one of them would be ignored.
     if tuned is None:
         choice = rule_to_apply(rule, strength)
@@ -160,7 +160,8 @@ def adjust(
         refuse(f"{tuned} has it already; leave it out", rule=rule, strength=strength, counts=counts)
         check_order(model, tuned)
         choice = read_choice(tuned, anyway=anyway)
-        is_judged = choice.worthwhile is not None
+        if choice.worthwhile is None:
+            not_judged = tuned
     training_counts = read_training_counts(counts)
     class_names = read_names(names)
     if features is not None:
@@ -184,8 +185,8 @@ def adjust(
             task=task,
             progress=bar,
         )
-    if tuned is not None and not is_judged:
-        say_not_judged(tuned)
+    if not_judged is not None:
+        say_not_judged(not_judged)
     show(done, adjusted_text(done), as_json)
 
 

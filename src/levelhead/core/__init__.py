@@ -23,7 +23,8 @@ What it is worth:
     doubts: what speaks against it
 
 From end to end:
-    tune, tuned, tuned_json, tuned_checks: from scores to a `Tuned`, its file, and whether it fits a model
+    tune, tuned, tuned_json: from scores to a `Tuned`, and its file
+    tuned_scores, tuned_checks: the scores that it is applied to, and whether it fits a model
     compare: every rule side by side
     chunks: more than memory holds
     unlabelled, match, priors, label_shift, resample: without labels; how often classes occur, and how sure that is

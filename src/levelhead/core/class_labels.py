@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..support.arrays import Array, as_array, described, is_torch, to_numpy
+from ..support.arrays import Array, as_array, described, move_axis, to_numpy
 from ..support.columns import whole_number
 from ..support.errors import Advice, LevelheadError
 from .class_names import are_numbers, as_mapping, as_names, check_names, first_repeated, listed
@@ -333,10 +333,7 @@ def flatten_positions(
     looked_up = isinstance(labels, Positions)
     labels = to_numpy(labels)
     if _classes_are_second(tuple(logits.shape), labels.shape):
-        if is_torch(logits):
-            logits = logits.movedim(1, -1)
-        else:
-            logits = np.moveaxis(logits, 1, -1)
+        logits = move_axis(logits, 1, -1)
     logits = logits.reshape(-1, logits.shape[-1])
     labels = labels.reshape(-1)
     if looked_up:

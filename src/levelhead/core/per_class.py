@@ -14,9 +14,9 @@ both. They minimize
 So each class is held near what the counts ask for as if by HELD samples: with few samples nothing moves
 far, with many the hold does not matter, and there is nothing to choose. A fit without a fold has the m of the
 samples that it sees: that of two samples of a class it sees one is no sign that the model expects too many.
-log T is held near 0 as if by CALM samples. How far the fit then goes from the mix of the samples to that of
-the goal is one strength, by the metric itself (`metric_offsets.py`). docs/decisions.md measures what each part
-is worth.
+log T is held near that of logits as if by CALM samples (calibration.py). How far the fit then goes from the
+mix of the samples to that of the goal is one strength, by the metric itself (`metric_offsets.py`).
+docs/decisions.md measures what each part is worth.
 
 The sum is convex. Newton's steps are found by conjugate gradients (newton.py), which need two matrix products
 each, on any device. Where samples are many, each fit without a fold is one such step from the fit on all.
@@ -45,7 +45,7 @@ from .newton import Curvature, Fit, solve
 from .samples import Samples
 
 HELD = 2.0  # samples by which each class is held near what the counts ask for
-CALM = 10.0  # samples by which the temperature is held near 1
+CALM = 10.0  # samples by which the temperature is held near that of logits
 _LEAST_SCALE = 0.05  # a class whose own score hardly counts for it is overfitted
 _FEW_NUMBERS = 300_000  # N times K up to which every fit is carried to its end, in float64
 _STEPS = 30  # the most that Newton takes

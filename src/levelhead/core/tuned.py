@@ -3,7 +3,8 @@
 What `tune` and the functions like it return: a rule, its `Adjustment` of each class, the `Evidence` of
 what it is worth. It does four things: says what it is worth (properties), adjusts scores (`apply`), tells
 people (`str`, `summary`, `plot`; the sentences are in evidence_words.py) and goes to a file and back (`save`
-and `load`; the format is in tuned_json.py). Whether it fits another model is asked in tuned_checks.py.
+and `load`; the format is in tuned_json.py). What `apply` takes is read in tuned_scores.py; whether a choice fits
+another model is asked in tuned_checks.py.
 
 Whoever made it, there is one kind: of classes or of labels (`task`), with labels or without (`evidence` is then
 None, and so is whatever follows from it). The command line, the page, the hosts and the files all hold this and
@@ -22,14 +23,12 @@ import numpy as np
 from ..show.plot import draw_changes
 from ..show.style import html, strength_text
 from ..support import atomic, text
-from ..support.arrays import Array, as_array, is_torch, to_numpy, widen
+from ..support.arrays import Array, as_array, is_torch, move_axis
 from ..support.errors import LevelheadError
-from ..support.logits import look_like_sigmoids, looks_like_probabilities, lower_masked
 from ..support.regular_file import check_regular_file
 from ..support.types import Kind, LabelTask
 from . import evidence_words
 from .adjustment import Adjustment
-from .class_names import check_titles, is_series
 from .evidence import Evidence
 from .floors import Floor, floors_text
 from .metrics import Tables
@@ -37,11 +36,10 @@ from .priors import PriorEstimate
 from .probabilities import log_of_probabilities, logit_of_probabilities
 from .rules import RULES, Rule
 from .tuned_json import from_dict, to_dict
+from .tuned_scores import check_scores, classes_are_second
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_CERTAIN = 20  # rows that all look like probabilities, from which on they are probabilities and no accident
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,10 +198,12 @@ class Tuned:
         >>> tuned.apply(np.array([3.0, 2.0]))
         array([3. , 3.5])
         """
-        if _classes_are_second(np.shape(scores), self.classes):
-            return _move_axis(self.apply(_move_axis(as_array(scores), 1, -1)), -1, 1)
+        if classes_are_second(np.shape(scores), self.classes):
+            return move_axis(self.apply(move_axis(as_array(scores), 1, -1)), -1, 1)
+        values = check_scores(
+            scores, self.classes, self.names, kind=self.kind, multilabel=self.multilabel
+        )
         # To what is added to: probabilities become logarithms, or log odds where labels do not compete.
-        values = self._check_scores(scores)
         if self.kind == "probabilities" and self.multilabel:
             values = logit_of_probabilities(values)
         elif self.kind == "probabilities":
@@ -211,48 +211,6 @@ class Tuned:
         if is_torch(values):
             return self.adjustment.narrow_scores(values)
         return self.adjustment.narrow_scores(values).reshape(np.shape(values))
-
-    def _check_scores(self, scores: Array) -> Array:
-        """Return scores [..., K] as floats, after checking their shape and that they are numbers."""
-        # A row of a data frame is read as the frame is, by its titles.
-        is_row = is_series(scores)
-        if is_row:
-            scores = scores.to_frame().T
-        if self.names is not None:
-            check_titles(scores, self.names)
-        # Of tensors only the shape: to ask whether all numbers are finite would wait for their device.
-        values = as_array(scores)
-        if is_row:
-            values = values[0]
-        on_torch = is_torch(values)
-        if not on_torch:
-            values = _as_floats(values)
-        if values.ndim < 1 or values.shape[-1] != self.classes:
-            expected = f"expected [..., {self.classes}], a score for each class"
-            raise LevelheadError(f"{expected}, got shape {list(values.shape)}", parameter="scores")
-        if on_torch or values.size == 0:
-            return values
-        rows = values.reshape(-1, self.classes)
-        if self.kind != "probabilities" and len(rows) >= _CERTAIN:
-            self._refuse_probabilities(rows)
-        # A masked score, -inf, becomes the lowest number: an infinite one cannot be adjusted.
-        return lower_masked(rows).reshape(values.shape)
-
-    def _refuse_probabilities(self, rows: np.ndarray) -> None:
-        """Raise LevelheadError if many rows are probabilities, and it was tuned on their logits.
-
-        Beside numbers from 0 to 1, offsets of a few units would decide every prediction. Few rows
-        may add up to 1 by accident, so it takes `_CERTAIN` of them. Those of several labels need not.
-        """
-        if self.multilabel:
-            are_probabilities = look_like_sigmoids(rows)
-            instead = "give the scores before the sigmoid"
-        else:
-            are_probabilities = looks_like_probabilities(rows)
-            instead = "give the scores before the softmax"
-        if are_probabilities:
-            reason = f"it was tuned on {self.kind}, and these are probabilities"
-            raise LevelheadError(f"{reason}; {instead}", parameter="scores")
 
     # ---- How it is told ------------------------------------------------------------------------
 
@@ -403,16 +361,6 @@ class Tuned:
         return read_tuned(path)
 
 
-def _as_floats(values: Array) -> np.ndarray:
-    """Return numbers in float32 or better."""
-    numbers = to_numpy(values)
-    if numbers.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected numbers, got {numbers.dtype}", parameter="scores")
-    if numbers.dtype.kind == "f":
-        return widen(numbers)
-    return numbers.astype(np.float64)
-
-
 def write_tuned(tuned: Tuned, path: str | Path, *, new: bool = False) -> None:
     """Write what was tuned, in one step.
 
@@ -469,27 +417,3 @@ def tuned_of(tuned: Tuned | str | Path) -> Tuned:
         return read_tuned(tuned)
     expected = "expected what `tune` returned, or the path of a file that `levelhead tune` wrote"
     raise LevelheadError(f"{expected}, got {type(tuned).__name__}", parameter="tuned")
-
-
-def _classes_are_second(shape: tuple[int, ...], classes: int) -> bool:
-    """Return whether scores have their classes second, as torch has them for pixels, and not last.
-
-    Raises:
-        LevelheadError: an image is as wide or as high as there are classes, so that both may be. Of
-            three axes the last is taken, as tokens come in any number.
-    """
-    if len(shape) < 3 or shape[1] != classes:
-        return False
-    if shape[-1] != classes:
-        return True
-    if len(shape) > 3:
-        reason = f"axis 1 and the last of {list(shape)} may both be the {classes} classes"
-        raise LevelheadError(f"{reason}; give rows [M, {classes}]", parameter="scores")
-    return False
-
-
-def _move_axis(values: Array, source: int, destination: int) -> Array:
-    """Return an array or a tensor with one axis at another place."""
-    if is_torch(values):
-        return values.movedim(source, destination)
-    return np.moveaxis(values, source, destination)

@@ -222,6 +222,13 @@ def product(a: Array, b: Array) -> Array:
     return a @ b.T
 
 
+def move_axis(x: Array, source: int, destination: int) -> Array:
+    """Return an array or a tensor with one axis at another place, without a copy."""
+    if is_torch(x):
+        return x.movedim(source, destination)
+    return np.moveaxis(x, source, destination)
+
+
 def scale_rows(x: Array, factors: np.ndarray) -> Array:
     """Return row i of x [K, ...] times factors[i], computed in float32 or better, in x's dtype.
 
