@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import FunctionType
 from xml.etree import ElementTree
 
 import numpy as np
@@ -103,6 +105,63 @@ def test_the_reference_has_nothing_twice_and_nothing_that_is_gone():
     assert [name for name, times in Counter(names).items() if times > 1] == []
     assert [
         name for name in names if name.rpartition(".")[2] not in bound(name.rpartition(".")[0])
+    ] == []
+
+
+Explained = type | Callable[..., object]
+
+
+def explanation(thing: Explained) -> str:
+    """Return what the reference says of a class or function: its docstring, and `#:` beside its fields."""
+    beside = re.findall(r"#: .*\n\s+\w+|\w+: .*#: ", inspect.getsource(thing))
+    return "\n".join([inspect.getdoc(thing) or "", *beside])
+
+
+def functions_and_classes() -> Iterator[tuple[str, Explained]]:
+    """Yield what the reference shows by name, but for errors, warnings and data."""
+    for name in documented():
+        module, _, last = name.rpartition(".")
+        try:
+            thing = getattr(import_module(module), last)
+        except ImportError:  # of a library that is not here
+            continue
+        if callable(thing) and not (isinstance(thing, type) and issubclass(thing, Exception)):
+            yield name, thing
+
+
+def methods_of(thing: Explained) -> Iterator[tuple[str, Explained]]:
+    """Yield the methods that a class defines, but for hooks, which the trainer explains that calls them."""
+    if not isinstance(thing, type):
+        return
+    trainers = [base for base in thing.__mro__[1:] if not base.__module__.startswith("levelhead")]
+    for name, defined in vars(thing).items():
+        is_method = isinstance(defined, FunctionType | staticmethod) and not name.startswith("_")
+        if is_method and not any(hasattr(base, name) for base in trainers):
+            yield name, getattr(thing, name)
+
+
+def unexplained(thing: Explained) -> list[str]:
+    """Return the arguments that an explanation does not mention."""
+    arguments = set(inspect.signature(thing).parameters) - {"self", "args", "kwargs"}
+    missing = arguments - set(re.findall(r"\w+", explanation(thing)))
+    return sorted(name for name in missing if not name.startswith("_"))
+
+
+def test_the_reference_explains_every_argument():
+    missing = {}
+    for name, thing in functions_and_classes():
+        missing[name] = unexplained(thing)
+        for method, function in methods_of(thing):
+            missing[f"{name}.{method}"] = unexplained(function)
+    assert len(missing) > 100
+    assert {name: arguments for name, arguments in missing.items() if arguments} == {}
+
+
+def test_everything_in_the_reference_has_an_example():
+    assert [
+        name
+        for name, thing in functions_and_classes()
+        if not re.search(">>>|Example", explanation(thing))
     ] == []
 
 

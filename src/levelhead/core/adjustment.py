@@ -52,13 +52,27 @@ class Adjustment:
 
     @staticmethod
     def scaling(scale: Sequence[float] | np.ndarray) -> Adjustment:
-        """Return what multiplies each class by a number, [K]."""
+        """Return what multiplies each class by a number.
+
+        Args:
+            scale: [K], positive numbers.
+
+        >>> Adjustment.scaling([1.0, 2.0]).scores(np.array([3.0, 2.0]))
+        array([3., 4.])
+        """
         scale = np.asarray(scale, np.float64)
         return Adjustment(scale, np.zeros(len(scale)))
 
     @staticmethod
     def adding(offset: Sequence[float] | np.ndarray) -> Adjustment:
-        """Return what adds a number to each class, [K]."""
+        """Return what adds a number to each class.
+
+        Args:
+            offset: [K].
+
+        >>> Adjustment.adding([0.0, 1.5]).scores(np.array([3.0, 2.0]))
+        array([3. , 3.5])
+        """
         offset = np.asarray(offset, np.float64)
         return Adjustment(np.ones(len(offset)), offset)
 
@@ -224,11 +238,22 @@ class Adjustment:
 
 
 class Fits(NamedTuple):
-    """What a rule fitted: without each fold, which is what it is judged by, and on all samples."""
+    """What a rule fitted: without each fold, which is what it is judged by, and on all samples.
 
-    without: list[Adjustment]  # in the order of `Samples.folds`
-    whole: Adjustment  # what is applied
-    strength: float | None = None  # of a rule that has one: the one of `whole`
+    Args:
+        without: an adjustment for each fold, fitted on the other folds, in the order of
+            `Samples.folds`.
+        whole: the one that was fitted on all samples, which is applied.
+        strength: of `whole`, for a rule that has one; else None.
+
+    >>> whole = Adjustment.adding([0.0, 1.5])
+    >>> Fits([Adjustment.adding([0.0, 1.4]), Adjustment.adding([0.0, 1.6])], whole).whole.offset
+    array([0. , 1.5])
+    """
+
+    without: list[Adjustment]
+    whole: Adjustment
+    strength: float | None = None
 
 
 def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:

@@ -144,6 +144,10 @@ class Goal:
         """Return what each sample weighs in tables, [N], toward a target; None for 1 each.
 
         ``target_k / m_k`` for each of the m_k samples of class k: together they weigh its share.
+
+        Args:
+            labels: [N], class indices.
+            classes: K.
         """
         if self.target is None:
             return None
@@ -151,7 +155,12 @@ class Goal:
         return (self.target / np.maximum(sizes, 1))[labels]
 
     def tables(self, labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tables:
-        """Count predictions [N] of samples with labels [N] as the metric weighs them: tables [K]."""
+        """Count predictions as the metric weighs them: tables [K].
+
+        Args:
+            labels, predicted: [N], class indices.
+            classes: K.
+        """
         weights = self.weights(labels, classes)
         return Tables.of(labels, predicted, classes, weights, self.cost)
 

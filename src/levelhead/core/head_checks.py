@@ -64,6 +64,9 @@ def rank_correlation(a: Array, b: Array) -> float:
 
     Equal values share the mean of their ranks, as in `scipy.stats.spearmanr`.
 
+    Args:
+        a, b: vectors of the same length.
+
     >>> rank_correlation(np.array([1, 2, 3]), np.array([10, 1000, 100]))
     0.5
     """

@@ -70,6 +70,9 @@ def rank(logits: Array, labels: Array) -> np.ndarray:
     A sample is right by top-k if its rank is below k. Of equal logits the first class comes first, so that
     top-k and `predict` agree.
 
+    Args:
+        logits, labels: [N, K] and [N].
+
     >>> rank(np.array([[1.0, 3.0, 2.0], [1.0, 1.0, 0.0]]), [2, 1])
     array([1, 1])
     """
@@ -84,6 +87,10 @@ def rank(logits: Array, labels: Array) -> np.ndarray:
 
 def error(logits: Array, labels: Array, *, k: int = 1) -> float:
     """Return the share of samples whose class is not among the k best.
+
+    Args:
+        logits, labels: [N, K] and [N].
+        k: how many classes a sample may be predicted.
 
     >>> logits = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
     >>> error(logits, [0, 1]), error(logits, [0, 1], k=2)
@@ -129,6 +136,9 @@ def precision(logits: Array, labels: Array) -> np.ndarray:
 
     ``right_k / predicted_k``. Unlike recall it depends on how often classes occur among the samples.
 
+    Args:
+        logits, labels: [N, K] and [N].
+
     >>> precision(np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]]), [0, 1, 1])
     array([0.5, 1. ])
     """
@@ -138,6 +148,9 @@ def precision(logits: Array, labels: Array) -> np.ndarray:
 
 def confusion(logits: Array, labels: Array) -> np.ndarray:
     """Return counts [K, K]: the row is the true class, the column the predicted one.
+
+    Args:
+        logits, labels: [N, K] and [N].
 
     >>> confusion(np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]]), [0, 1, 1])
     array([[1, 0],
@@ -151,6 +164,9 @@ def confusion(logits: Array, labels: Array) -> np.ndarray:
 
 def negative_share(logits: Array, labels: Array) -> float:
     """Return the share of samples whose true-class logit is negative: RS moves those the wrong way.
+
+    Args:
+        logits, labels: [N, K] and [N].
 
     >>> negative_share(np.array([[-1.0, 2.0], [3.0, 1.0]]), [0, 0])
     0.5
@@ -239,19 +255,24 @@ def fit_temperature(
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """All measures of one set of predictions. Errors and recalls are shares, not percent."""
+    """All measures of one set of predictions. Errors and recalls are shares, not percent.
 
-    n: int  # samples
-    error: float  # the share that is wrong
-    balanced_error: float  # the mean of each class's own error
-    recall: np.ndarray  # [K], NaN for a class without samples
-    precision: np.ndarray  # [K], NaN for a class that is never predicted
-    groups: dict[str, float]  # the mean recall of many-, medium- and few-shot classes
-    worst_class: int  # the class of the least recall
-    worst_recall: float  # its recall
-    negative_share: float  # of samples whose true-class logit is negative
-    calibration_error: float  # the ECE, of 15 bins
-    negative_log_likelihood: float  # the mean, in nats
+    >>> measures = measure(np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]]), [0, 1, 1])
+    >>> measures.worst_class, measures.worst_recall, measures.balanced_error
+    (1, 0.5, 0.25)
+    """
+
+    n: int  #: how many samples there are
+    error: float  #: the share that is wrong
+    balanced_error: float  #: the mean of each class's own error
+    recall: np.ndarray  #: [K], NaN for a class without samples
+    precision: np.ndarray  #: [K], NaN for a class that is never predicted
+    groups: dict[str, float]  #: the mean recall of many-, medium- and few-shot classes
+    worst_class: int  #: the class of the least recall
+    worst_recall: float  #: its recall
+    negative_share: float  #: of samples whose true-class logit is negative
+    calibration_error: float  #: the ECE, of 15 bins
+    negative_log_likelihood: float  #: the mean, in nats
 
 
 def measure(

@@ -413,7 +413,15 @@ class Metric:
         return np.where(weighs, losses, 0.0)
 
     def shown(self, loss: np.ndarray) -> np.ndarray:
-        """Return losses as people know the metric; the way back is the same."""
+        """Return losses as people know the metric; the way back is the same.
+
+        Args:
+            loss: [...], as `losses` returns them.
+
+        >>> losses = np.array([0.25, 0.5])
+        >>> METRICS["macro_f1"].shown(losses), METRICS["error"].shown(losses)
+        (array([0.75, 0.5 ]), array([0.25, 0.5 ]))
+        """
         if self.is_loss:
             return loss
         return 1 - loss

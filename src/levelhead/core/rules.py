@@ -51,6 +51,9 @@ class Rule:
 
     A rule of one's own is a subclass with a name, a title, a sentence, what it does (`multiplies`, `adds`)
     and `fit`. `OneStrength` and `PerClass` have a `fit`, so that most rules only say a formula.
+
+    >>> [rule.name for rule in RULES.values() if rule.follows_counts]
+    ['shift', 'rescale']
     """
 
     name: ClassVar[str] = ""  #: for options and files
@@ -129,13 +132,25 @@ class Rule:
         return self
 
     def refuse_kind(self, kind: str, parameter: str = "rule") -> None:
-        """Raise LevelheadError if it multiplies and scores of a kind cannot be multiplied."""
+        """Raise LevelheadError if it multiplies and scores of a kind cannot be multiplied.
+
+        Args:
+            kind: of the scores, such as `probabilities`.
+            parameter: the one that the error names.
+        """
         if self.multiplies and kind != "logits":
             reason = f"{self.name!r} multiplies logits, which has no meaning for {kind}"
             raise LevelheadError(f"{reason}; use 'offsets'", parameter=parameter)
 
     def text(self, strength: float | None = None) -> str:
-        """Return what was chosen, in words."""
+        """Return what was chosen, in words.
+
+        Args:
+            strength: the one that was chosen; None for a rule without one, or with one of its own.
+
+        >>> RULES["shift"].text(0.5), RULES["offsets"].text()
+        ('logit shift, strength 0.500', 'offsets')
+        """
         if strength is None:
             return self.title
         return f"{self.title}, strength {strength_text(strength)}"
@@ -153,6 +168,17 @@ class OneStrength(Rule):
         strength: a strength of one's own; None if it is to be fitted.
         range: of the strengths to try, from and to, with 0 in it; its own if None. Widen it where the
             chosen strength lies at its end.
+
+    A rule of one's own need only say its ratios:
+
+    >>> class SquareRoot(OneStrength):
+    ...     name = "square-root"
+    ...     multiplies = True
+    ...
+    ...     def ratios(self, counts):
+    ...         return np.sqrt(counts.max() / counts)
+    >>> SquareRoot(1.0).on_head(Head(np.eye(2)), np.array([100, 25])).scale
+    array([1., 2.])
     """
 
     strength: float | None = None
@@ -258,6 +284,7 @@ class OneStrength(Rule):
         return self.strength
 
     def text(self, strength: float | None = None) -> str:
+        """Return what was chosen, in words, with this `strength` or its own."""
         if strength is None:
             strength = self.strength
         return super().text(strength)
@@ -354,14 +381,19 @@ class Shift(OneStrength):
         return "strength times log(share in the target / share in training) added to scores"
 
     def direction(self, counts: np.ndarray, target: np.ndarray | None = None) -> Direction:
-        """Return how scores depend on the strength; toward a target, by ``log(target_k / n_k)``."""
+        """Return how scores depend on the strength; toward a target, by ``log(target_k / n_k)``.
+
+        Args:
+            counts: [K], n, checked.
+            target: [K], the shares in deployment; alike if None.
+        """
         if target is not None:
             # A share of 0 would ask for an offset of -inf.
             counts = counts / np.maximum(target, 1e-3 / len(target))
         return Direction(self.name, self.ratios(counts), multiplies=False)
 
     def range_on(self, samples: Samples) -> tuple[float, float]:
-        """Return the strengths to try: more on scores that are too large."""
+        """Return the strengths to try on some samples: more where their scores are too large."""
         if self.range is not None:
             return self.range
         return 0.0, self.reach * max(1.0, calibrate(samples))
@@ -372,6 +404,9 @@ class PerClass(Rule):
 
     `per_class.fit_per_class` fits the numbers that its mask names, for classes that occur as in training;
     `metric_offsets.move_for_goal` then moves the offsets to what the goal asks for.
+
+    >>> [(rule.name, rule.mask.scales) for rule in RULES.values() if isinstance(rule, PerClass)]
+    [('offsets', False), ('scales', True), ('vector', True)]
     """
 
     mask: ClassVar[Mask]  #: which numbers are fitted
@@ -416,7 +451,12 @@ class Offsets(PerClass):
         *,
         is_target: bool,
     ) -> Fits:
-        """Return the offsets by which the mean softmax becomes the shares."""
+        """Return the offsets by which the mean softmax of the scores becomes the shares.
+
+        Args:
+            scores, shares, counts: as in `Rule.match`; with counts, held near what these ask for.
+            is_target: not looked at: shares are matched, whoever asked for them.
+        """
         return Fits([], Adjustment.adding(match_means(scores, shares, counts)))
 
 

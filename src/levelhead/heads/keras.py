@@ -60,6 +60,9 @@ def read(
 
     Raises:
         LevelheadError: no head is found, or it could not be written back.
+
+    Example:
+        ``head = read(model)``, then ``write(model, lh.adjust(head, tuned))``; `adjust_` does both.
     """
     return KerasModel(model).read(layer=layer, example=example, classes=classes)
 
@@ -75,6 +78,9 @@ def write(
 
     Raises:
         LevelheadError: the head is of another shape, or not finite.
+
+    Example:
+        ``write(model, normalize(read(model)))``
     """
     KerasModel(model).replace(head, layer=layer, example=example)
 

@@ -63,6 +63,9 @@ def tune_dataframe(
 
     Raises:
         LevelheadError: no Dask collection, a column is missing, or what `tune_chunks` refuses of a chunk.
+
+    Example:
+        ``tune_dataframe(dask.dataframe.read_parquet("held-out"), counts, logits=["cat", "dog"])``
     """
     if not hasattr(dataframe, "to_delayed"):
         expected = "expected a Dask dataframe, or a Dask bag of dicts"

@@ -68,6 +68,9 @@ class WVNCallback(Callback):
     Raises:
         LevelheadError: when training starts: several steps per execution, no head or several, or a column without a
             direction (zero, NaN or infinite).
+
+    Example:
+        ``model.fit(x, y, callbacks=[WVNCallback()])``
     """
 
     def __init__(
@@ -140,6 +143,9 @@ class AdjustCallback(Callback):
         adjusted: what was done to the head, with `restore()`; None if nothing was.
         tuned: what was tuned on the validation data.
         verdict: both in words.
+
+    Example:
+        ``model.fit(x, y, callbacks=[AdjustCallback(validation=(held_out, classes))])``
     """
 
     def __init__(

@@ -39,6 +39,9 @@ class WVNCallback(BaseWVNCallback, Callback):
         layer: path of the head within the LightningModule, such as "model.fc", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
         classes, example: K and an input of the model, on its device: they tell the head from other layers.
+
+    Example:
+        ``Trainer(callbacks=[WVNCallback()]).fit(module, loader)``
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -84,6 +87,9 @@ class AdjustCallback(BaseAdjustCallback, Callback):
         adjusted: what was done to the head, with `restore()`; None if nothing was.
         tuned: what was tuned on the validation set.
         verdict: both in words.
+
+    Example:
+        ``Trainer(callbacks=[AdjustCallback(metric="macro_f1")]).fit(module, loader, held_out_loader)``
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -58,6 +58,10 @@ class LabelScores:
             that it can be.
         ids: [N], the `custom_id` of the request that each line of a batch answers; None of others. Lines of
             a batch come in any order: put scores or labels in that of the other by it.
+
+    Example:
+        ``scores = read_logprobs("answers.jsonl", ["spam", "ham"])``, then
+        ``lh.tune(scores.scores, labels, names=scores.names)``.
     """
 
     scores: np.ndarray

@@ -174,13 +174,21 @@ class AdjustedPredictor:
         return self
 
     def decision_function(self, X: FunctionInputs) -> np.ndarray:
-        """Return the adjusted scores, [N, K]; of a single row [K] that the function gives, [K]."""
+        """Return the adjusted scores, [N, K]; of a single row [K] that the function gives, [K].
+
+        Args:
+            X: whatever the function takes.
+        """
         tuned = self._tuned()
         values = self._in_class_order(self._scores_of(X))
         return np.asarray(tuned.apply(self._in_columns(values, tuned.classes)))
 
     def predict(self, X: FunctionInputs) -> np.ndarray:
-        """Return the class of the largest adjusted score, [N]."""
+        """Return the class of the largest adjusted score, [N].
+
+        Args:
+            X: whatever the function takes.
+        """
         best = self.decision_function(X).argmax(axis=-1)
         if self.classes is None:
             return best
@@ -190,6 +198,9 @@ class AdjustedPredictor:
         """Return the softmax of the adjusted scores, over the temperature if one is known, [N, K].
 
         They are for classes as the metric weighs them: for balanced error, as if all were equally frequent.
+
+        Args:
+            X: whatever the function takes.
         """
         scores = self.decision_function(X)
         temperature = self._tuned().temperature or 1.0

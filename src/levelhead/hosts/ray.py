@@ -56,6 +56,9 @@ def tune_dataset(
     Raises:
         LevelheadError: a column is missing, or what `tune_chunks` refuses of a chunk; in one line, however many
             machines it went through.
+
+    Example:
+        ``tune_dataset(ray.data.read_parquet("held-out"), counts, labels="species")``
     """
     table = ScoreTable(logits, labels)
     needed = dataset.select_columns(table.check(dataset.columns() or table.columns))

@@ -45,6 +45,9 @@ def register() -> None:
 
     Raises:
         ImportError: skl2onnx is not installed.
+
+    Example:
+        ``register()``, then ``onnx.save(skl2onnx.to_onnx(adjusted, X[:1]), "adjusted.onnx")``.
     """
     from skl2onnx import update_registered_converter
     from skl2onnx.common.shape_calculator import _calculate_linear_classifier_output_shapes

@@ -61,6 +61,9 @@ def tune_dataframe(
 
     Raises:
         LevelheadError: a column is missing, or what `tune_chunks` refuses of a chunk.
+
+    Example:
+        ``tune_dataframe(spark.read.parquet("held-out"), counts, labels="species")``
     """
     table = ScoreTable(logits, labels)
     needed = dataframe.select(*table.check(dataframe.columns))

@@ -140,6 +140,11 @@ def normalize_(
         model: a model, its head or the head's weight; averages of torch (`AveragedModel`) and timm (`ModelEmaV2`,
             `ModelEmaV3`) are looked through.
         layer, classes, example: as in `find_head`.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3))
+    >>> normalize_(model)["0"].norm(dim=1).detach().allclose(torch.ones(3))
+    True
     """
     weights = _head_weights(model, classes, example, layer)
     _check_directions(weights)

@@ -44,6 +44,9 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
     Args:
         layer: path of the head, such as "classifier.out_proj", if it is not found or not unique.
         order, classes, example: as in `levelhead.hosts.lightning.WVNCallback`.
+
+    Example:
+        ``Trainer(model, arguments, train_dataset=data, callbacks=[WVNCallback()]).train()``
     """
 
     def on_train_begin(  # type: ignore[override]

@@ -48,6 +48,9 @@ class PageTable:
         title: its heading on the page.
         header, rows: the cells, as text; the first of a row is its title.
         note: a sentence above it.
+
+    >>> PageTable("errors", ["", "100"], [["WVN", "20.2"]], note="Ratio 100.").rows
+    [['WVN', '20.2']]
     """
 
     title: str
@@ -80,6 +83,12 @@ def is_records(path: str | Path) -> bool:
     """Return whether a path is a folder of records that `levelhead reproduce` writes.
 
     A run is a folder with .json files, too: the keys of the first one tell.
+
+    Args:
+        path: of the folder.
+
+    >>> is_records("tuned.json")
+    False
     """
     if not Path(path).is_dir():
         return False
@@ -104,6 +113,16 @@ def write(
     Raises:
         LevelheadError: another suffix, or nothing to show.
         OSError: the page cannot be written; a page that was there is then as it was.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from levelhead.core.tuned import Tuned
+    >>> from levelhead.core.adjustment import Adjustment
+    >>> from levelhead.report import of_tuned
+    >>> tuned = Tuned("shift", Adjustment.adding([0.0, 1.5]), evidence=None, strength=1.0)
+    >>> with TemporaryDirectory() as folder:
+    ...     page = write(f"{folder}/page.html", [of_tuned(tuned, title="animals")])
+    ...     "animals" in page.read_text(encoding="utf-8")
+    True
     """
     path = Path(out)
     check_suffix(path)

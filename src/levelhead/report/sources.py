@@ -45,6 +45,7 @@ def of_file(
     """Return the subject of a run's folder, a snapshot, a tuned.json, or a file of logits.
 
     Args:
+        path: of that folder or file.
         labels, counts_file, names, label_column: of logits, as `levelhead report` takes them;
             without labels, it is chosen without them, and only the predicted shares are shown.
         tuned: a tuned.json, to be shown on these samples. Without one, it is chosen on them.
@@ -58,6 +59,15 @@ def of_file(
         LevelheadError: a file of no known kind, or what does not go together: a metric or a rule beside
             a choice that is made already.
         OSError: a file that cannot be read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from levelhead.core.adjustment import Adjustment
+    >>> from levelhead.core.tuned import Tuned
+    >>> tuned = Tuned("shift", Adjustment.adding([0.0, 1.5]), evidence=None, strength=1.0)
+    >>> with TemporaryDirectory() as folder:
+    ...     tuned.save(f"{folder}/tuned.json")
+    ...     of_file(f"{folder}/tuned.json", title="animals").tuned.rule
+    'shift'
     """
     # A choice comes in a file of its own, or is the input itself; then there is nothing left to choose.
     place = Path(path)
@@ -106,6 +116,9 @@ def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None 
 
     Raises:
         ModuleNotFoundError: `levelhead_lab` is not installed.
+
+    Example:
+        ``write("page.html", [of_run(Path("runs/wvn"))])``, of a folder that `levelhead train` named.
     """
     of_run_folder = from_the_study("runs.subject:of_run", needed_by=f"a page of the run {folder}")
     return of_run_folder(folder, tuned=tuned, rule=rule)

@@ -45,10 +45,18 @@ Pair = tuple[float, float]  # before and after; NaN where it is not known
 
 
 class Applied(NamedTuple):
-    """Where a choice is applied already."""
+    """Where a choice is applied already.
 
-    where: str  # such as "to fc, when the training ended"
-    code: str  # what to do with it, or to undo it, in Python
+    Args:
+        where: such as "to fc, when the training ended".
+        code: what to do with it, or to undo it, in Python.
+
+    >>> Applied("to fc, when the training ended", "callback.adjusted.restore()").where
+    'to fc, when the training ended'
+    """
+
+    where: str
+    code: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,12 @@ class Subject:
         model: the file of the model, for the commands to copy.
         tuned_file: the tuned.json that holds the choice.
         applied: where the choice is applied already; None if it is not.
+
+    >>> from levelhead.core.adjustment import Adjustment
+    >>> tuned = Tuned("shift", Adjustment.adding([0.0, 1.5]), evidence=None, names=("elk", "newt"))
+    >>> subject = Subject("animals", tuned)
+    >>> subject.classes, subject.name(1)
+    (2, 'newt')
     """
 
     title: str
@@ -113,7 +127,11 @@ class Subject:
         return self.tuned.classes
 
     def name(self, i: int) -> str:
-        """Return what a class is called; its index if it has no name."""
+        """Return what a class is called; its index if it has no name.
+
+        Args:
+            i: its column in the logits.
+        """
         if self.tuned.names is None:
             return str(i)
         return str(self.tuned.names[i])
@@ -478,5 +496,13 @@ def with_sha256(files: Mapping[str, str | Path]) -> dict[str, str]:
 
     Args:
         files: ``{"logits": FILE:KEY, ...}``; the digest is of the whole file.
+
+    >>> from hashlib import sha256
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(f"{folder}/held-out.csv")
+    ...     _ = path.write_bytes(b"label")
+    ...     with_sha256({"labels": path})["labels"].endswith(sha256(b"label").hexdigest())
+    True
     """
     return {role: f"{file}, sha256 {arrays.sha256(file)}" for role, file in files.items()}

@@ -119,6 +119,8 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
     Raises:
         LevelheadError: another shape. One score for each sample, as of a binary classifier, is told
             how to become two.
+
+    >>> check_shape([50, 2], labels=50)  # says nothing: it fits
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         has_one_score = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
@@ -273,6 +275,9 @@ def log_softmax(logits: Array) -> np.ndarray:
     ``log p_k = z_k - max(z) - log sum_j exp(z_j - max(z))``: without the largest, exp would
     overflow.
 
+    Args:
+        logits: [N, K], an array, a tensor or lists.
+
     >>> np.exp(log_softmax([[1000.0, 1000.0]]))
     array([[0.5, 0.5]])
     """
@@ -302,9 +307,10 @@ def log_of_shares(values: Array) -> Array:
 
 
 def looks_like_probabilities(values: np.ndarray) -> bool:
-    """Return whether rows [N, K] lie within [0, 1] and each sum to 1, to rounding, as after a softmax.
+    """Return whether rows lie within [0, 1] and each sum to 1, to rounding, as after a softmax.
 
-    The first 1000 rows are looked at.
+    Args:
+        values: [N, K], of which the first 1000 rows are looked at.
 
     >>> looks_like_probabilities(np.array([[0.2, 0.8]])), looks_like_probabilities(np.eye(2) - 1)
     (True, False)
@@ -354,9 +360,10 @@ def refuse_percentages(values: Array) -> None:
 
 
 def are_log_probabilities(logits: Array) -> bool:
-    """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1.
+    """Return whether scores are logarithms of probabilities, whose sums are 1.
 
-    At most 1000 rows are looked at, and their sums may be off by 0.02.
+    Args:
+        logits: [N, K]. At most 1000 rows are looked at, and their sums may be off by 0.02.
 
     >>> scores = np.log([[0.7, 0.3], [0.5, 0.5]])
     >>> are_log_probabilities(scores), are_log_probabilities(scores + 1)

@@ -192,6 +192,9 @@ class Snapshot:
     def load(path: str | Path) -> Snapshot:
         """Read a snapshot that `save` wrote.
 
+        Args:
+            path: of the file.
+
         Raises:
             LevelheadError: if the file is damaged, or is safetensors but no snapshot, or is no
                 plain file.

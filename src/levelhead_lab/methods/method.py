@@ -60,6 +60,11 @@ class Retrain:
 
     Raises:
         LevelheadError: if `share` is not above 0, or a function takes other arguments.
+
+    >>> from levelhead_lab.methods import METHODS
+    >>> retrain = METHODS["crt"].retrain
+    >>> f"{retrain.share:.3f} of the epochs"
+    '0.111 of the epochs'
     """
 
     #: Epochs of this stage over epochs of the first: 1/9 is 10 after 90.

@@ -132,6 +132,9 @@ def load(where: str) -> Method:
         LevelheadError: if `where` has another form, the file does not run, or NAME is missing or is
             no `Method`.
         FileNotFoundError: if there is no such file.
+
+    Example:
+        ``load("mine.py:METHOD")``, which is what ``levelhead train --method mine.py:METHOD`` calls.
     """
     path, name = method_file(where)
     module_name = f"levelhead_user_{path.stem}"
