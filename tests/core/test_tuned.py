@@ -186,11 +186,17 @@ def test_masked_scores_stay_the_lowest(seed):
         (np.ones(()), r"scores: expected \[..., 4\]"),
         (torch.ones(2, 3), r"scores: expected \[..., 4\]"),
         ([["a"] * 4], "scores: expected numbers, got"),
+        ([[1.0] * 4, [1.0] * 3], "expected an array of one shape, got rows of different lengths"),
     ],
 )
 def test_scores_of_another_shape_are_refused(tuned, scores, message):
     with pytest.raises(lh.LevelheadError, match=message):
         tuned.apply(scores)
+
+
+def test_a_list_of_tensors_with_gradients_is_adjusted_as_their_stack(tuned):
+    rows = [torch.tensor(row, requires_grad=True) for row in LOGITS[:30]]
+    np.testing.assert_array_equal(tuned.apply(rows), tuned.apply(LOGITS[:30]))
 
 
 # -- What it says --------------------------------------------------------------------------------

@@ -198,7 +198,9 @@ class Tuned:
         >>> tuned.apply(np.array([3.0, 2.0]))
         array([3. , 3.5])
         """
-        if classes_are_second(np.shape(scores), self.classes):
+        if not hasattr(scores, "shape"):  # lists, also of tensors or of rows that differ in length
+            scores = as_array(scores)
+        if classes_are_second(tuple(scores.shape), self.classes):
             return move_axis(self.apply(move_axis(as_array(scores), 1, -1)), -1, 1)
         values = check_scores(
             scores, self.classes, self.names, kind=self.kind, multilabel=self.multilabel
