@@ -71,6 +71,7 @@ def test_rule_that_adds_nothing_needs_no_features():
     [
         (FEATURES[:200], r"features: expected numbers \[300, d\].*got \[200, 6\]"),
         (FEATURES[:, 0], r"features: expected numbers \[300, d\].*got \[300\]"),
+        (FEATURES[:, :0], r"features: expected numbers \[300, d\].*got \[300, 0\]"),
         (FEATURES - FEATURES.mean(axis=0), "features: no direction in them is 1"),
     ],
 )

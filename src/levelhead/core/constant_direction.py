@@ -40,7 +40,7 @@ def check_features(
     """
     values = to_numpy(features)
     expected_shape = f"[{samples or 'N'}, {width or 'd'}]"
-    fits = values.ndim == 2 and values.dtype.kind == "f"
+    fits = values.ndim == 2 and values.dtype.kind == "f" and values.shape[1] > 0
     if fits:
         fits = samples in (None, len(values)) and width in (None, values.shape[1])
     if not fits:
