@@ -203,6 +203,15 @@ def test_probabilities_of_what_is_not_finite_are_refused(value):
         assert of(masked, [0, 1]) == pytest.approx(of(np.maximum(masked, -1000), [0, 1]))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_sample_whose_own_class_is_masked_has_an_infinite_loss(dtype):
+    logits = np.array([[2.0, -np.inf, 1.0], [-np.inf, 2.0, 1.0], [2.0, 1.0, 0.0]], dtype)
+    assert m.measure(logits, [1, 0, 2]).negative_log_likelihood == np.inf
+    assert m.negative_log_likelihood(logits, [1, 0, 2]) == np.inf
+    seen = m.measure(logits, [0, 1, 2]).negative_log_likelihood
+    assert seen == pytest.approx(m.negative_log_likelihood(np.maximum(logits, -1000), [0, 1, 2]))
+
+
 @pytest.mark.parametrize(
     ("logits", "message"),
     [

@@ -319,7 +319,8 @@ def measure(
         worst_recall=float(recalls[worst]),
         negative_share=negative_share(values, labels),
         calibration_error=calibration_error(values, labels),
-        negative_log_likelihood=negative_log_likelihood(values, labels),
+        # As they were given: -inf, a masked score, is but the lowest number among the values.
+        negative_log_likelihood=negative_log_likelihood(logits, labels),
     )
 
 
