@@ -103,7 +103,8 @@ def measure_floors(logits: np.ndarray, labels: np.ndarray) -> Iterator[list[floa
     """Yield (held-out samples, probability said, the same of so many new samples, whether it holds) of each floor."""
     new = slice(max(HELD_OUT), None)
     for held, floor in product(HELD_OUT, FLOORS):
-        tuned = lh.tune_labels(logits[:held], labels[:held], floors=floor)
+        goal = lh.Goal("macro_f1", floors=floor)
+        tuned = lh.tune_labels(logits[:held], labels[:held], metric=goal)
         for asked in tuned.floors:
             here = labels[:held, asked.index] == 1
             there = labels[new, asked.index] == 1

@@ -301,7 +301,9 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
     )
     assert status == 0, told
     assert "(b)" in output
-    expected = lh.tune_labels(logits, truth, floors={"b": 0.7}, names=names)
+    expected = lh.tune_labels(
+        logits, truth, metric=lh.Goal("macro_f1", floors={"b": 0.7}), names=names
+    )
     assert expected.metric == "macro_f1"
     written = json.loads((tmp_path / "tuned.json").read_text())
     np.testing.assert_allclose(written["offset"], expected.adjustment.offset, rtol=1e-5)

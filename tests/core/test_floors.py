@@ -316,3 +316,10 @@ def test_of_many_floors_those_that_are_least_sure_are_told():
     assert told.endswith("; those of 4 other classes with 94% or more")
     assert "class 4" not in told
     assert "other classes" not in floors_text(floors[:4], None)
+
+
+@pytest.mark.parametrize("certainty", [0.49, 1, 90])
+def test_a_certainty_that_no_floor_can_have_is_refused(certainty):
+    expected = f"certainty: expected a probability from 0.5 to 1, got {certainty}"
+    with pytest.raises(lh.LevelheadError, match=expected):
+        lh.Goal(floors=0.5, certainty=certainty)

@@ -34,6 +34,10 @@ def tune(logits, labels, counts: Any = None, **options) -> Any:
     return lh.tune_labels(logits, labels, counts, **options)
 
 
+def with_floors(floors, certainty=0.9) -> lh.Goal:
+    return lh.Goal("macro_f1", floors=floors, certainty=certainty)
+
+
 def right_for(floor, n):
     """How many of n positives must be right: the threshold is below the m-th, an order statistic."""
     if floor == 0:
@@ -45,7 +49,7 @@ def right_for(floor, n):
 FLOORS = {
     "none": (None, [0, 0, 0]),
     "for all": (0.8, [0.8, 0.8, 0.8]),
-    "for each": ([0.0, 1.0, 0.5], [0.0, 1.0, 0.5]),
+    "for each": ({0: 0.0, 1: 1.0, 2: 0.5}, [0.0, 1.0, 0.5]),
     "by name": ({"rare": 0.9, "0": 0.3}, [0.3, 0, 0.9]),
 }
 
@@ -59,7 +63,8 @@ def test_each_label_is_as_good_as_its_best_threshold(metric, ties, floors):
         cost = np.stack([COST, COST.T[::-1, ::-1], np.array([[0, 1.0], [30, 0]])])
     asked, least = FLOORS[floors]
     logits, labels = samples(ties=ties, seed=list(METRICS).index(metric))
-    tuned = tune(logits, labels, metric=metric, cost=cost, floors=asked, names=["0", "1", "rare"])
+    goal = lh.Goal(metric, cost=cost, floors=asked)
+    tuned = tune(logits, labels, metric=goal, names=["0", "1", "rare"])
     predicted = (tuned.apply(logits) > 0).astype(int)
     for k in range(3):
         positive = labels[:, k] == 1
@@ -145,10 +150,25 @@ def test_the_standard_error_is_that_of_a_bootstrap_of_samples_with_all_their_lab
 
 def test_one_cost_matrix_is_of_all_labels():
     logits, labels = samples()
-    tuned = tune(logits, labels, cost=COST)
+    tuned = tune(logits, labels, metric=lh.Goal(cost=COST))
     assert tuned.metric == "cost"
-    each = tune(logits, labels, cost=np.stack([COST] * 3))
+    each = tune(logits, labels, metric=lh.Goal(cost=np.stack([COST] * 3)))
     np.testing.assert_array_equal(tuned.adjustment.offset, each.adjustment.offset)
+
+
+def test_a_goal_says_its_metric_costs_and_floors_as_it_does_to_tune():
+    logits, labels = samples(200, ties=False)
+    assert tune(logits, labels).metric == "macro_f1"
+    by_goal = tune(logits, labels, metric=lh.Goal("mcc"))
+    np.testing.assert_array_equal(
+        by_goal.adjustment.offset, tune(logits, labels, metric="mcc").adjustment.offset
+    )
+    tuned = tune(logits, labels, metric=lh.Goal(floors={2: 0.9}, certainty=0.75))
+    assert tuned.metric == "balanced_error"  # that of any goal which names no other
+    assert (tuned.floors[0].index, tuned.floors[0].least) == (2, 0.9)
+    right = int((tuned.apply(logits)[labels[:, 2] == 1, 2] > 0).sum())
+    n = int(labels[:, 2].sum())
+    assert tuned.floors[0].probability == pytest.approx(stats.beta(right, n - right + 1).sf(0.9))
 
 
 def test_a_metric_of_ones_own_is_taken():
@@ -185,9 +205,9 @@ def test_a_label_without_a_positive_or_a_negative_is_left_alone_and_named():
     labels[:, 1], labels[:, 3] = 0, 1
     message = r"label 1 \(b\), 3 \(d\) \(no negative\): left alone"
     with pytest.warns(lh.warnings.MissingClassWarning, match=message):
-        tuned = tune(logits, labels, names=list("abcd"), floors=0.5)
+        tuned = tune(logits, labels, names=list("abcd"), metric=with_floors(0.5))
     assert tuned.adjustment.offset[[1, 3]].tolist() == [0, 0]
-    kept = tune(logits[:, [0, 2]], labels[:, [0, 2]], floors=0.5)
+    kept = tune(logits[:, [0, 2]], labels[:, [0, 2]], metric=with_floors(0.5))
     np.testing.assert_array_equal(tuned.adjustment.offset[[0, 2]], kept.adjustment.offset)
     for name in ("value", "value_before", "gain", "standard_error"):
         assert getattr(tuned.evidence, name) == pytest.approx(getattr(kept.evidence, name))
@@ -199,7 +219,7 @@ def test_a_label_without_a_positive_or_a_negative_is_left_alone_and_named():
 
 def test_floors_that_the_model_does_not_meet_are_worth_moving_for():
     logits, labels = samples(300, ties=False)
-    tuned = tune(logits, labels, floors={"2": 0.9})
+    tuned = tune(logits, labels, metric=with_floors({"2": 0.9}))
     assert [(floor.index, floor.least, floor.held_before) for floor in tuned.floors] == [
         (2, 0.9, False)
     ]
@@ -212,7 +232,7 @@ def test_floors_hold_on_new_samples_about_as_often_as_is_said():
     logits, labels = samples(400, rates=np.full(60, 0.3), ties=False)
     new_logits, new_labels = samples(20_000, rates=np.full(60, 0.3), ties=False, seed=1)
     for floor, certainty in ((0.9, 0.9), (0.8, 0.9), (0.9, 0.6)):
-        tuned = tune(logits, labels, floors=floor, certainty=certainty)
+        tuned = tune(logits, labels, metric=with_floors(floor, certainty))
         found = ((tuned.apply(new_logits) > 0) & (new_labels == 1)).sum(axis=0)
         holds = (found / new_labels.sum(axis=0) >= floor).mean()
         said = [asked.probability for asked in tuned.floors]
@@ -222,7 +242,7 @@ def test_floors_hold_on_new_samples_about_as_often_as_is_said():
 
 def test_a_floor_that_few_positives_cannot_make_certain_is_met_on_them():
     logits, labels = samples(60, ties=False, apart=0.5)
-    tuned = tune(logits, labels, floors={2: 0.9})
+    tuned = tune(logits, labels, metric=with_floors({2: 0.9}))
     positive = labels[:, 2] == 1
     n = int(positive.sum())
     assert n < 20  # for a floor of 90 % with 90 %, 22 are needed: 0.9^22 is 10 %
@@ -235,7 +255,7 @@ def test_a_floor_that_a_label_left_alone_misses_is_not_listed_as_kept():
     labels = rng.random((300, 2)) < [1.0, 0.3]  # every sample has the first, so it is left alone
     logits = 3 * (labels - 0.5) + rng.normal(size=(300, 2)) - 1
     with pytest.warns(MissingClassWarning, match="left alone"):
-        tuned = lh.tune_labels(logits, labels, floors={0: 0.9, 1: 0.8})
+        tuned = lh.tune_labels(logits, labels, metric=with_floors({0: 0.9, 1: 0.8}))
     recall = (logits[:, 0] > 0).mean()
     assert recall < 0.8
     assert tuned.floors[0].probability < 0.01
@@ -297,9 +317,8 @@ def test_other_samples_are_judged_by_the_choice_as_it_is(metric):
     assert judged.gain == pytest.approx(losses[0] - losses[1])
     assert judged.evidence is not None
     assert judged.evidence.level == 0.8
-    costly = judge_labels(
-        tune(logits, labels, cost=COST), new_logits, check_label_table(new_labels)
-    )
+    by_cost = tune(logits, labels, metric=lh.Goal(cost=COST))
+    costly = judge_labels(by_cost, new_logits, check_label_table(new_labels))
     assert costly.metric == "macro_f1"
     assert "costs are not kept" in costly.warnings[-1]
 
@@ -347,7 +366,8 @@ def test_probabilities_of_0_and_1_are_decided_as_they_were_when_it_was_tuned():
     logits, labels = samples(200, ties=False)
     values = (1 / (1 + np.exp(-logits))).astype(np.float32)
     values = np.where(values > 0.9, 1, np.where(values < 0.1, 0, values)).astype(np.float32)
-    tuned = tune(values, labels, kind="probabilities", floors=1.0)  # which needs those of 0, too
+    goal = with_floors(1.0)  # which needs those of 0, too
+    tuned = tune(values, labels, kind="probabilities", metric=goal)
     assert np.isfinite(tuned.adjustment.offset).all()
     predicted = tuned.apply(values) > 0
     assert predicted[labels == 1].all()
@@ -370,7 +390,8 @@ def test_torch_tensors_and_booleans_are_taken():
 
 def test_it_is_a_tuned_that_a_file_holds(tmp_path):
     logits, labels = samples(200)
-    for options in ({}, {"cost": COST}, {"floors": 0.5}, {"kind": "probabilities"}):
+    goals = [{"metric": goal} for goal in (lh.Goal(cost=COST), with_floors(0.5))]
+    for options in ({}, *goals, {"kind": "probabilities"}):
         scores = 1 / (1 + np.exp(-logits)) if "kind" in options else logits
         tuned = tune(scores, labels, [90, 40, 20], names=["a", "b", "c"], **options)
         assert type(tuned) is lh.Tuned
@@ -426,33 +447,30 @@ MISTAKES = {
     "logits": ({"kind": "probabilities"}, "from 0 to 1, got .* pass kind='logits'"),
     "NaN": ({"logits": LOGITS * np.nan}, "NaN or infinite values, first in row 0"),
     "K x K costs": (
-        {"cost": np.ones((3, 3))},
+        {"metric": lh.Goal(cost=np.ones((3, 3)))},
         r"cost: expected numbers \[2, 2\] or \[3, 2, 2\].* got shape \[3, 3\]",
     ),
-    "a NaN cost": ({"cost": [[0, np.nan], [1, 0]]}, "cost: expected finite numbers"),
-    "no cost": ({"metric": "cost"}, "metric: 'cost' needs a cost matrix"),
-    "a cost and a metric": (
-        {"metric": "mcc", "cost": COST},
-        "cost: expected no other metric next to a cost matrix, got 'mcc'",
+    "a NaN cost": (
+        {"metric": lh.Goal(cost=[[0, np.nan], [1, 0]])},
+        "cost: expected finite numbers",
     ),
-    "a floor of 2": ({"floors": 2}, "floors: expected recalls from 0 to 1, got 2"),
+    "no cost": ({"metric": "cost"}, "metric: 'cost' needs a cost matrix"),
+    "a floor of 2": (
+        {"metric": lh.Goal(floors=2)},
+        "floors: expected recalls from 0 to 1, got 2; 2 % is 0.02",
+    ),
     "two floors": (
-        {"floors": [0.5, 0.5]},
-        "floors: expected a recall, or one for each of 3 labels, got 2",
+        {"metric": lh.Goal(floors=[0.5, 0.5])},
+        r"floors: expected a recall, or a recall for each class named, got \[0.5, 0.5\]",
     ),
     "an unknown floor": (
-        {"floors": {"x": 0.5}, "names": list("abc")},
+        {"metric": lh.Goal(floors={"x": 0.5}), "names": list("abc")},
         "floors: unknown class name 'x'",
     ),
-    "a certainty of 1": (
-        {"floors": 0.5, "certainty": 1},
-        "certainty: expected a probability from 0.5 to 1, got 1",
-    ),
-    "a word": ({"floors": "high"}, "floors: expected a recall"),
+    "a word": ({"metric": lh.Goal(floors="high")}, "floors: expected a recall"),
     "an unknown metric": ({"metric": "f1"}, "metric: expected error, balanced_error, macro_f1"),
     "two names": ({"names": ["a", "b"]}, "names: expected 3 class names, got 2"),
     "names in a word": ({"names": "abc"}, "names: expected a list of class names, got str"),
-    "a goal": ({"metric": lh.Goal(floors=0.5)}, "metric: expected a metric, got a Goal"),
     "negative counts": (
         {"counts": [3, 2, -1]},
         "counts: expected 0 or more samples of class 2, got -1",
@@ -484,14 +502,14 @@ LABEL_FRAME = pd.DataFrame(LABELS, columns=WORDS)
 
 
 def test_titles_of_scores_and_of_labels_are_the_names_of_the_labels():
-    direct = tune(LOGITS, LABELS, floors={1: 0.9})
+    direct = tune(LOGITS, LABELS, metric=with_floors({1: 0.9}))
     for logits, labels in (
         (SCORE_FRAME, LABEL_FRAME),
         (SCORE_FRAME, LABELS),
         (LOGITS, LABEL_FRAME),
         (SCORE_FRAME, LABEL_FRAME.set_axis([f"true_{word}" for word in WORDS], axis=1)),
     ):
-        tuned = tune(logits, labels, floors={"bee": 0.9})
+        tuned = tune(logits, labels, metric=with_floors({"bee": 0.9}))
         assert tuned.names == tuple(WORDS)
         assert tuned.gain == direct.gain
         np.testing.assert_allclose(tuned.adjustment.offset, direct.adjustment.offset)
@@ -511,16 +529,16 @@ def test_tables_that_are_titled_with_the_labels_in_another_order_are_refused(par
 
 def test_a_cost_matrix_is_read_by_its_titles():
     cost = pd.DataFrame([[0.0, 1.0], [5.0, 0.0]])
-    direct = tune(LOGITS, LABELS, cost=cost.to_numpy())
-    tuned = tune(LOGITS, LABELS, cost=cost.loc[[1, 0], [1, 0]])
+    direct = tune(LOGITS, LABELS, metric=lh.Goal(cost=cost.to_numpy()))
+    tuned = tune(LOGITS, LABELS, metric=lh.Goal(cost=cost.loc[[1, 0], [1, 0]]))
     np.testing.assert_array_equal(tuned.adjustment.offset, direct.adjustment.offset)
 
 
 def test_a_floor_of_a_label_without_positives_is_refused_if_it_is_named():
     labels = LABELS.copy()
     labels[:, 1] = 0
-    with pytest.raises(lh.LevelheadError, match=r"floors: class 1 has no positive sample here"):
-        tune(LOGITS, labels, floors={"1": 0.5})
+    with pytest.raises(lh.LevelheadError, match=r"floors: class 1 has no sample here"):
+        tune(LOGITS, labels, metric=with_floors({"1": 0.5}))
 
 
 def test_several_labels_given_as_classes_are_refused_with_the_way_out():

@@ -34,7 +34,8 @@ class Goal:
         metric: a name, such as `balanced_error`, `macro_f1` or scikit-learn's `f1_macro`; or a
             `Metric` of one's own.
         cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample. Rows
-            and columns of a data frame must be titled in one order, that of the classes.
+            and columns of a data frame must be titled in one order, that of the classes. Of several
+            labels per sample, [2, 2] or one such matrix for each, [K, 2, 2].
         floors: {class: recall}, or a recall for all classes, that new samples should reach, too.
         certainty: how likely each floor is to hold on new samples, from 0.5 to below 1. Where it cannot
             be had, less is tried; the `Tuned` says what came of it.
@@ -108,7 +109,7 @@ class Goal:
             cost = check_cost(cost, classes, names)
         floors = self.floors
         if floors is not None:
-            floors = check_floors(floors, labels, classes, names)
+            floors = check_floors(floors, np.bincount(labels, minlength=classes), names)
         metric = self.metric
         shares = None
         if target is not None:
@@ -259,26 +260,24 @@ def _in_order_of_titles(cost: Array, names: Sequence[str] | None) -> np.ndarray:
 
 def check_floors(
     floors: float | Mapping[object, float],
-    labels: np.ndarray,
-    classes: int,
+    sizes: np.ndarray,
     names: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Return the least recall of each class, [K], NaN where there is none.
 
     Args:
         floors: a recall for all classes that have a sample, or {class: recall}.
-        labels: [N], of the samples that the floors are to be met on.
-        classes: K.
+        sizes: [K], the samples of each class that the floors are to be met on.
         names: of the classes, where they are known.
 
     Raises:
         LevelheadError: recalls outside of 0 to 1 (percentages are recognized), an unknown class, or
             one without a sample here, whose recall nothing could be said about.
 
-    >>> check_floors({"dog": 0.8}, np.array([0, 1, 1]), 2, ["cat", "dog"])
+    >>> check_floors({"dog": 0.8}, np.array([1, 2]), ["cat", "dog"])
     array([nan, 0.8])
     """
-    sizes = np.bincount(labels, minlength=classes)
+    classes = len(sizes)
     mapping = as_mapping(floors)
     with named("floors"):
         try:

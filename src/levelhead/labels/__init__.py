@@ -8,7 +8,7 @@ the page take it as they take any other.
 The road: `tune_labels` checks what it is given (check), tries every threshold of every label (cuts), and judges
 what comes of them on samples that had no part in it (judge).
 
-check: scores, labels, costs, floors and counts, each for several labels
+check: scores, labels, the goal and counts, each for several labels
 cuts: every threshold of one label, and the best of them
 judge: what decisions on labels are worth
 tune_labels: the choice

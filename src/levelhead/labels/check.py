@@ -1,6 +1,6 @@
-"""What `tune_labels` is given, checked once: scores, labels, costs, floors and counts.
+"""What `tune_labels` is given, checked once: scores, labels, the goal and counts.
 
-Each function takes one argument in all the forms that users have it in and returns one array, [N, K] for each
+Each function takes one argument in all the forms that users have it in and returns arrays, [N, K] for each
 sample and label, or [K] for each label; or it raises a LevelheadError that names the argument, what was
 expected and what came. Nobody after them checks again. The page calls them as well, for samples that a choice
 is only judged on.
@@ -8,18 +8,19 @@ is only judged on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core.class_names import as_mapping, find_classes, in_order
+from ..core.class_names import as_mapping, in_order
 from ..core.class_names import title as class_title
 from ..core.counts import Counts
-from ..core.goal import Goal, check_cost
-from ..core.metrics import COST, Metric, find_metric
+from ..core.goal import Goal, check_cost, check_floors
+from ..core.metrics import Metric
 from ..core.probabilities import logit_of_probabilities
 from ..support.arrays import Array, described, to_numpy
-from ..support.errors import Advice, LevelheadError, check_choice, named, reported_as
+from ..support.errors import Advice, LevelheadError, check_choice, named
 from ..support.logits import LARGEST_PROBABILITY, check_finite_rows, look_like_sigmoids
 from ..support.types import Kind
 
@@ -91,91 +92,51 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
     return scores
 
 
-def check_label_metric(
-    metric: str | Metric, cost: Array | None, labels: int
-) -> tuple[Metric, np.ndarray | None]:
-    """Return the metric of a label, and the cost matrix of each, [K, 2, 2], where there are costs.
+class LabelGoal(NamedTuple):
+    """What the choice of each label is to be good at: a `Goal` for K labels, checked."""
+
+    metric: Metric  # of two classes, without and with the label
+    costs: np.ndarray | None  # [K, 2, 2], row true, column decided, where the metric is a cost
+    floors: np.ndarray  # [K], the least recall of the positives; 0 for none
+    certainty: float  # how likely each floor is to hold on new samples
+
+
+def check_label_goal(goal: Goal, truth: np.ndarray, names: Sequence[str] | None) -> LabelGoal:
+    """Return a goal for labels [N, K].
 
     Args:
-        metric: its name, or a `Metric`; with costs, the default gives way to them.
-        cost: [2, 2] for all labels or [K, 2, 2], row true, column predicted; None for none.
-        labels: K.
+        goal: whose costs are [2, 2] for all labels, or [K, 2, 2].
+        truth: the labels.
+        names: of the labels, where they are known.
 
     Raises:
-        LevelheadError: an unknown metric, costs beside another metric than the default, or costs of
-            another shape, below 0, or less for an error than for a right decision.
+        LevelheadError: costs of another shape, below 0, or less for an error than for a right decision;
+            floors that are no recalls, or for a label that no sample here has.
     """
-    if isinstance(metric, Goal):
-        reason = "expected a metric, got a Goal, which is of classes"
-        instead = "pass its metric, cost and floors one by one"
-        raise LevelheadError(f"{reason}; {instead}", parameter="metric")
-    asked = find_metric(metric)
-    # Costs are a metric of their own. Next to the default, that is what is meant.
-    if cost is not None and asked.name == DEFAULT_METRIC:
-        asked = find_metric(COST)
-    of_label = Goal(asked, cost=cost).metric.for_labels()  # refuses costs beside another metric
-    if cost is None:
-        return of_label, None
-    # Every matrix by the rules of a cost matrix of two classes; one may be a data frame with titles.
+    positives = truth.sum(axis=0)
+    floors = np.zeros(len(positives))
+    if goal.floors is not None:
+        floors = np.nan_to_num(check_floors(goal.floors, positives, names))
+    costs = None
+    if goal.cost is not None:
+        costs = _check_costs(goal.cost, len(positives))
+    return LabelGoal(goal.metric.for_labels(), costs, floors, goal.certainty)
+
+
+def _check_costs(cost: Array, labels: int) -> np.ndarray:
+    """Return a cost matrix for each of K labels, [K, 2, 2], each by the rules of two classes.
+
+    Args:
+        cost: [2, 2] for all labels or [K, 2, 2], row true, column decided; one may be a data frame.
+        labels: K.
+    """
     matrices = to_numpy(cost)
     if matrices.shape == (2, 2):
-        return of_label, np.stack([check_cost(cost, 2)] * labels)
+        return np.stack([check_cost(cost, 2)] * labels)
     if matrices.shape != (labels, 2, 2):
         expected = f"expected numbers [2, 2] or [{labels}, 2, 2], row true, column predicted"
         raise LevelheadError(f"{expected}, got shape {list(matrices.shape)}", parameter="cost")
-    return of_label, np.stack([check_cost(matrix, 2) for matrix in matrices])
-
-
-def check_label_floors(
-    floors: float | Sequence[float] | Mapping[str, float] | None,
-    certainty: float,
-    truth: np.ndarray,
-    names: Sequence[str] | None,
-) -> np.ndarray:
-    """Return the least recall of the positives of each label, [K]; 0 for none.
-
-    Args:
-        floors: a recall for all labels, one for each, {label: recall}, or None.
-        certainty: how likely each is to hold on new samples.
-        truth: labels [N, K].
-        names: of the labels.
-
-    Raises:
-        LevelheadError: an unknown label, a recall outside of 0 to 1, or a floor for a label that no
-            sample here has: nothing could be said about its recall; or no certainty that a `Goal` takes.
-    """
-    Goal(certainty=certainty)  # which refuses what is no such probability
-    size = truth.shape[1]
-    least = np.zeros(size)
-    if floors is None:
-        return least
-    has_positives = truth.any(axis=0)
-    mapping = as_mapping(floors)
-    unclear = f"expected a recall, or a recall for each label, got {floors!r}"
-    with named("floors"):
-        with reported_as(unclear, TypeError, ValueError):
-            if mapping is not None:
-                # Labels by position or name; those that are not named have no floor.
-                where = find_classes(mapping, size, names, what="floor")
-                least[where] = [float(value) for value in mapping.values()]
-            else:
-                values = to_numpy(floors).astype(np.float64)
-                if values.shape not in ((), (size,)):
-                    expected = f"expected a recall, or one for each of {size} labels"
-                    raise LevelheadError(f"{expected}, got {values.size}")
-                # A floor for all is one for those that have it in any sample.
-                if values.ndim:
-                    least[:] = values
-                else:
-                    least[:] = np.where(has_positives, values, 0.0)
-        outside = least[~((least >= 0) & (least <= 1))]
-        if len(outside):
-            raise LevelheadError(f"expected recalls from 0 to 1, got {outside[0]:g}")
-        unknown = np.flatnonzero((least > 0) & ~has_positives)
-        if len(unknown):
-            reason = "has no positive sample here, so its recall is not known; leave out its floor"
-            raise LevelheadError(f"{class_title(int(unknown[0]), names)} {reason}")
-    return least
+    return np.stack([check_cost(matrix, 2) for matrix in matrices])
 
 
 def check_label_counts(

@@ -22,7 +22,7 @@ from ..core.evidence import Evidence
 from ..core.judge import judged_by
 from ..core.metrics import Metric, Tables
 from ..core.tuned import Tuned
-from .check import DEFAULT_METRIC, check_label_metric
+from .check import DEFAULT_METRIC
 
 
 def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
@@ -40,9 +40,8 @@ def judge_labels(tuned: Tuned, scores: np.ndarray, truth: np.ndarray) -> Tuned:
         The same choice with other evidence and, where costs are not known, one warning more.
     """
     by = judged_by(tuned.evidence, DEFAULT_METRIC)
-    of_label, _ = check_label_metric(by.metric, None, tuned.classes)
     after = tuned.adjustment.scores(scores) > 0
-    evidence = judge_decisions(truth, scores > 0, after, of_label, None, by.level)
+    evidence = judge_decisions(truth, scores > 0, after, by.metric.for_labels(), None, by.level)
     return replace(tuned, evidence=evidence, warnings=(*tuned.warnings, *by.notes))
 
 

@@ -13,7 +13,7 @@ say what such a choice is worth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from ..core.class_names import as_names, check_titles, listed, names_of_columns
 from ..core.counts import Counts
 from ..core.doubts import Doubt, doubt_training_rows, issue_warnings
 from ..core.floors import holds_with, needed_right
+from ..core.goal import Goal
 from ..core.metrics import Metric
 from ..core.rules import Offsets
 from ..core.samples import FOLDS, deal
@@ -36,8 +37,7 @@ from ..support.warnings import MissingClassWarning
 from .check import (
     DEFAULT_METRIC,
     check_label_counts,
-    check_label_floors,
-    check_label_metric,
+    check_label_goal,
     check_label_scores,
     check_label_table,
 )
@@ -50,10 +50,7 @@ def tune_labels(
     labels: Array,
     counts: Counts | None = None,
     *,
-    metric: str | Metric = DEFAULT_METRIC,
-    cost: Array | None = None,
-    floors: float | Sequence[float] | Mapping[str, float] | None = None,
-    certainty: float = 0.9,
+    metric: str | Metric | Goal = DEFAULT_METRIC,
     chosen_on: str = "held-out",
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
@@ -75,12 +72,8 @@ def tune_labels(
         counts: training samples that have each label, for the record; None counts those given here.
         metric: of each label, of which the mean is taken: `macro_f1` (the F1 of the positives);
             `balanced_error`, which takes any number of false alarms for a rare label that is found;
-            or any other name or `Metric`, of two classes: without and with the label.
-        cost: [2, 2] or [K, 2, 2], row true, column predicted: the metric is then the mean cost.
-        floors: least recall of the positives, that new samples should reach, too: a number for all
-            labels, one for each, or {label: recall}.
-        certainty: how likely each floor is to hold on new samples, as in `Goal`. Where all positives
-            here are too few for it, the floor is met on these; the `Tuned` says what came of it.
+            or any other name or `Metric`, of two classes: without and with the label. Or a `Goal`, as
+            ``Goal("macro_f1", floors={"cat": 0.9})``: its floors are of the recall of the positives.
         kind: `probabilities` if they come after the sigmoid.
         chosen_on, level, rng, training, names, progress: as in `tune`; names are of the labels, and
             titles of a data frame's columns say them as well.
@@ -104,13 +97,12 @@ def tune_labels(
     check_chosen_on(chosen_on)
     truth = check_label_table(labels)
     size = truth.shape[1]
-    of_label, costs = check_label_metric(metric, cost, size)
     scores = check_label_scores(logits, truth, kind)
     label_names = _names_of_labels(logits, labels, counts, names)
     if label_names is not None:
         label_names = tuple(as_names(label_names, size))
-    least = check_label_floors(floors, certainty, truth, label_names)
-    asked = [_LabelFloor(recall, certainty) for recall in least.tolist()]
+    goal = check_label_goal(Goal.of(metric), truth, label_names)
+    asked = [_LabelFloor(recall, goal.certainty) for recall in goal.floors.tolist()]
     positives = check_label_counts(counts, truth, label_names)
     usable = has_both(truth)
     if not usable.any():
@@ -124,9 +116,9 @@ def tune_labels(
     after = before.copy()
     for done, k in enumerate(np.flatnonzero(usable).tolist()):
         cost_matrix = None
-        if costs is not None:
-            cost_matrix = costs[k]
-        fit = _fit_label(scores[:, k], truth[:, k], of_label, cost_matrix, asked[k], generator)
+        if goal.costs is not None:
+            cost_matrix = goal.costs[k]
+        fit = _fit_label(scores[:, k], truth[:, k], goal.metric, cost_matrix, asked[k], generator)
         offset[k] = fit.offset
         after[:, k] = fit.decided
         if progress is not None:
@@ -143,7 +135,7 @@ def tune_labels(
     return Tuned(
         rule=Offsets.name,
         adjustment=Adjustment.adding(offset),
-        evidence=judge_decisions(truth, before, after, of_label, costs, level),
+        evidence=judge_decisions(truth, before, after, goal.metric, goal.costs, level),
         counts=tuple(positives.tolist()),
         counted=counts is None,
         names=label_names,
