@@ -179,6 +179,22 @@ def test_many_changes_are_looked_at_around_the_best_place():
     assert tuned.strength == pytest.approx(1, abs=0.1)  # the model is calibrated
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_of_more_changes_than_are_looked_at_the_best_place_is_among_these(seed, monkeypatch):
+    monkeypatch.setattr("levelhead.core.one_strength.MOST_STRENGTHS", 64)
+    counts = np.array([1000, 300, 90, 30])
+    logits, labels = calibrated(seed, 20_000, counts, shares=np.full(4, 0.25))
+    tuned = lh.tune(logits, labels, counts, rule=lh.rules.Shift(range=RANGE))
+    # What is looked at first are as many strengths, evenly spaced among the changes.
+    changes = lh.gamma_path(logits, labels, counts, rule="shift", range=RANGE).changes.gamma
+    first = np.quantile(np.unique(changes), np.linspace(0, 1, 64), method="lower") + 1e-9
+    losses = []
+    for strength in (*first, tuned.strength):
+        predicted = (logits + strength * np.log(1000 / counts)).argmax(axis=1)
+        losses.append(loss_by_hand("balanced_error", labels, predicted))
+    assert losses[-1] <= min(losses) + 1e-12
+
+
 def test_a_strength_of_ones_own_is_judged_and_not_chosen():
     logits, labels = problem(6)
     tuned = lh.tune(logits, labels, COUNTS, rule=lh.rules.Shift(0.7))

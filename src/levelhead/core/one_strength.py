@@ -76,14 +76,22 @@ def best_strengths(envelope: Envelope, samples: Samples, goal: Goal) -> tuple[li
 
     # On all samples, a rough place first.
     rough = best_of(strengths, losses_with_floors(total, goal), envelope.range)
-    # Then every change around it: between the strengths of the grid next to it.
+    # Then every change around it, up to `MOST_STRENGTHS`: between the strengths of the grid next to it.
     place = int(np.searchsorted(strengths, rough, side="right")) - 1
     low = float(strengths[max(place - 1, 0)])
     high = float(envelope.range[1])
     if place + 2 < len(strengths):
         high = float(strengths[place + 2])
-    inside = envelope.gamma[(envelope.gamma > low) & (envelope.gamma < high)]
-    fine = np.unique(np.append(low, inside))[:MOST_STRENGTHS]
+    inside = np.unique(envelope.gamma[(envelope.gamma > low) & (envelope.gamma < high)])
+    if len(inside) >= MOST_STRENGTHS:
+        # Of too many, those nearest to that place, which is one of them.
+        first = int(np.searchsorted(inside, strengths[place])) - MOST_STRENGTHS // 2
+        first = int(np.clip(first, 0, len(inside) - MOST_STRENGTHS))
+        nearest = inside[first : first + MOST_STRENGTHS]
+        low = float(nearest[0])
+        high = float(nearest[-1])
+        inside = nearest[1:-1]
+    fine = np.append(low, inside)
     tables = tables_along(envelope, samples, goal, fine, truth).total()
     return without, best_of(fine, losses_with_floors(tables, goal), (low, high))
 
