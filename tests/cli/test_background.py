@@ -132,7 +132,8 @@ def test_rescaled_file_has_factors_of_the_other_classes(weights, levelhead):
         (("adjust", "m.safetensors", "--rule", "tau", "--strength", "1", "--background", "0", "-o", "o.safetensors"),
          "--background: class 0 would change"),
         (("adjust", "m.safetensors", "--counts", "9,9,9,9", "--rule", "rescale", "--strength", "1", "--background", "x",
-          "-o", "o.safetensors"), "--background: expected the index or the name of one class (got the class name 'x'"),
+          "-o", "o.safetensors"), "--background: expected the index or the name of one class (got the class name 'x', "
+         "but class names are not known here; give its index)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_left_alone_is_said_in_one_line(weights, levelhead, words, message):

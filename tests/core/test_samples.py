@@ -191,6 +191,19 @@ MISTAKES = {
         lambda: tune(counts=lh.counts.with_background(COUNTS, 9)),
         "background: expected the index or the name of one class",
     ),
+    "a background by a name that is not known": (
+        lambda: tune(counts=lh.counts.with_background(COUNTS, "none")),
+        r"one class \(got the class name 'none', but class names are not known here; give its index\); "
+        "pass names to say which class is which$",
+    ),
+    "a background that may be two": (
+        lambda: tune(counts=lh.counts.with_background(COUNTS, "1"), names=["a", "b", "c", "1"]),
+        r"\('1' may be class 1 or the class called so, class 3; give its index\)$",
+    ),
+    "a background of which there are two": (
+        lambda: tune(counts=lh.counts.with_background(COUNTS, "a"), names=["a", "b", "c", "a"]),
+        r"\(two classes are called 'a'; give its index\)$",
+    ),
     "folds without counts": (lambda: lh.tune_folds([(LOGITS, LABELS)]), "folds: expected at least"),
     "a label": (lambda: tune(labels=3), r"labels: expected labels \[N\], got 3"),
     "a number for folds": (lambda: lh.tune_folds(5), "folds: expected at least one fold"),

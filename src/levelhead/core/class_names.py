@@ -101,7 +101,7 @@ def in_order(
 
 
 def find_classes(
-    keys: Iterable[object], classes: int, names: Sequence[str] | None, *, what: str = "value"
+    keys: Iterable[object], classes: int, names: Sequence[str] | None, *, what: str | None = "value"
 ) -> list[int]:
     """Return the positions of classes that are given by index or by known name, each once.
 
@@ -109,7 +109,7 @@ def find_classes(
         keys: the classes.
         classes: K.
         names: of all classes, where they are known.
-        what: is given for each of them, for a message.
+        what: is given for each of them, for a message; None if only the class itself is.
 
     Returns:
         Positions from 0 to K - 1, in the order of the keys.
@@ -125,7 +125,7 @@ def find_classes(
     finder = _ClassFinder.of(names, what)
     repeated = first_repeated(finder.names)
     if repeated is not None:
-        raise LevelheadError(f"two classes are called {repeated!r}; give {what}s in class order")
+        raise LevelheadError(f"two classes are called {repeated!r}; {finder.instead}")
     positions: dict[int, object] = {}
     for key in keys:
         i = finder.find(key)
@@ -147,16 +147,16 @@ class _ClassFinder(NamedTuple):
         called: {name: position}; of names that are numbers, {number: position}.
         numbered: whether all names are numbers.
         names: of the classes, where they are known.
-        what: is given for a class, such as a count.
+        what: is given for a class, such as a count; None if only the class itself is.
     """
 
     called: dict[object, int]
     numbered: bool
     names: Sequence[str]
-    what: str
+    what: str | None
 
     @staticmethod
-    def of(names: Sequence[str] | None, what: str) -> _ClassFinder:
+    def of(names: Sequence[str] | None, what: str | None) -> _ClassFinder:
         """Make one for classes whose names may be known."""
         words = []
         if names is not None:
@@ -166,6 +166,13 @@ class _ClassFinder(NamedTuple):
         if numbered:
             keys = [whole_number(word) for word in words]
         return _ClassFinder({key: i for i, key in enumerate(keys)}, numbered, words, what)
+
+    @property
+    def instead(self) -> str:
+        """What to give where a key does not tell which class is meant."""
+        if self.what is None:
+            return "give its index"
+        return f"give {self.what}s in class order"
 
     def find(self, key: object) -> int:
         """Return the position of a class, which may be beyond the last if it was given itself.
@@ -185,7 +192,7 @@ class _ClassFinder(NamedTuple):
             other = self.called.get(str(key), number)
             if other != number:
                 may_be = f"may be class {number} or the class called so, class {other}"
-                raise LevelheadError(f"{str(key)!r} {may_be}; give {self.what}s in class order")
+                raise LevelheadError(f"{str(key)!r} {may_be}; {self.instead}")
             return number
         # By its name; of names that are numbers, by the number: "07" is 7.
         name: object = str(key)
@@ -198,7 +205,9 @@ class _ClassFinder(NamedTuple):
             raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {classes_text}")
         unknown = f"got the class name {str(key)!r}, but class names are not known here"
         advice = Advice("names", None, "to say which class is which")
-        reason = f"{unknown}, so {self.what}s must be in class order"
+        reason = f"{unknown}; {self.instead}"
+        if self.what is not None:
+            reason = f"{unknown}, so {self.what}s must be in class order"
         raise LevelheadError(reason, advice=advice)
 
 

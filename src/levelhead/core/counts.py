@@ -322,11 +322,10 @@ def find_background(background: int | str, classes: int, names: Sequence[str] | 
     try:
         if isinstance(background, bool):  # which would pass for 0 or 1
             raise LevelheadError(f"got {background}")
-        return find_classes([background], classes, names, what="class")[0]
+        return find_classes([background], classes, names, what=None)[0]
     except LevelheadError as error:
-        raise LevelheadError(
-            f"expected the index or the name of one class ({error})", parameter="background"
-        ) from None
+        reason = f"expected the index or the name of one class ({error.message})"
+        raise LevelheadError(reason, parameter="background", advice=error.advice) from None
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
