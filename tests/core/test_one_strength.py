@@ -195,6 +195,20 @@ def test_of_more_changes_than_are_looked_at_the_best_place_is_among_these(seed, 
     assert losses[-1] <= min(losses) + 1e-12
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e9])
+def test_the_unit_of_costs_does_not_matter(unit):
+    logits, labels = problem(7, 300)
+    for floors in (None, {3: 0.6}):
+        plain, other = (lh.Goal(cost=factor * COST, floors=floors) for factor in (1, unit))
+        for rule in RULES.values():
+            tuned = lh.tune(logits, labels, COUNTS, metric=plain, rule=rule)
+            again = lh.tune(logits, labels, COUNTS, metric=other, rule=rule)
+            assert again.strength == pytest.approx(tuned.strength, rel=1e-12)
+            assert again.gain == pytest.approx(unit * tuned.gain)
+        path = lh.gamma_path(logits, labels, COUNTS, rule="shift")
+        assert path.best(other).plateau == pytest.approx(path.best(plain).plateau)
+
+
 def test_a_strength_of_ones_own_is_judged_and_not_chosen():
     logits, labels = problem(6)
     tuned = lh.tune(logits, labels, COUNTS, rule=lh.rules.Shift(0.7))

@@ -156,6 +156,16 @@ def test_one_cost_matrix_is_of_all_labels():
     np.testing.assert_array_equal(tuned.adjustment.offset, each.adjustment.offset)
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e9])
+def test_the_unit_of_costs_does_not_matter(unit):
+    logits, labels = samples(200, ties=False)
+    plain = tune(logits, labels, metric=lh.Goal(cost=COST))
+    assert plain.adjustment.adds
+    other = tune(logits, labels, metric=lh.Goal(cost=unit * COST))
+    np.testing.assert_allclose(other.adjustment.offset, plain.adjustment.offset)
+    assert other.gain == pytest.approx(unit * plain.gain)
+
+
 def test_a_goal_says_its_metric_costs_and_floors_as_it_does_to_tune():
     logits, labels = samples(200, ties=False)
     assert tune(logits, labels).metric == "macro_f1"

@@ -197,7 +197,7 @@ class GammaPath:
         """
         goal = self._goal(metric, cost)
         along = self._losses(goal)
-        losses = along.losses
+        losses = along.losses / goal.unit
         if goal.floors is not None:
             missed = along.short > _MET
             if missed.all():
@@ -206,7 +206,7 @@ class GammaPath:
         curve = Curve(along.gammas, losses, self.range[1])
         plateau = curve.plateau()
         middle = curve.middle(plateau)
-        value = float(goal.metric.shown(np.asarray(curve.at(middle))))
+        value = float(goal.metric.shown(np.asarray(curve.at(middle)) * goal.unit))
         return replace(self.at(middle), plateau=plateau, metric=goal.metric.name, value=value)
 
     def _goal(self, metric: str | Metric | Goal, cost: Array | None = None) -> Goal:

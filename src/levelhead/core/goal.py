@@ -169,6 +169,13 @@ class Goal:
         """Return the metric as a loss, [...], of tables [..., K], checked (`Metric.losses`)."""
         return self.metric.losses(tables)
 
+    @property
+    def unit(self) -> float:
+        """What a loss is measured in: 1, or the largest cost. Losses closer than 1e-12 of it are equal."""
+        if self.cost is None:
+            return 1.0
+        return float(np.max(self.cost)) or 1.0
+
     def shares(self, sizes: np.ndarray) -> np.ndarray:
         """Return how often classes occur where the goal is measured, [K]; they sum to 1.
 

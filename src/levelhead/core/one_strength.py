@@ -225,7 +225,7 @@ def class_weights(samples: Samples, goal: Goal) -> np.ndarray:
 
 
 def losses_with_floors(tables: Tables, goal: Goal) -> np.ndarray:
-    """Return the loss at each strength, [G]; where floors are missed, more than any, by how much.
+    """Return the loss at each strength in units of the goal, [G]; where floors are missed, more than any, by how much.
 
     So the best strength meets all floors if one does, and otherwise comes nearest to them.
 
@@ -233,7 +233,7 @@ def losses_with_floors(tables: Tables, goal: Goal) -> np.ndarray:
         tables: [G, K].
         goal: with its floors [K], NaN for none.
     """
-    losses = goal.loss(tables)
+    losses = goal.loss(tables) / goal.unit
     if goal.floors is None:
         return losses
     # The largest shortfall of any class; one without a floor is NaN, and never short.

@@ -117,7 +117,8 @@ def tune_labels(
     for done, k in enumerate(np.flatnonzero(usable).tolist()):
         cost_matrix = None
         if goal.costs is not None:
-            cost_matrix = goal.costs[k]
+            # In units of the largest: losses closer than 1e-10 are taken for equal.
+            cost_matrix = goal.costs[k] / max(float(goal.costs.max()), 1e-300)
         fit = _fit_label(scores[:, k], truth[:, k], goal.metric, cost_matrix, asked[k], generator)
         offset[k] = fit.offset
         after[:, k] = fit.decided
