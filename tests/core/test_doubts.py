@@ -200,6 +200,19 @@ def test_a_class_without_a_sample_is_named():
         lh.tune(logits[rows], labels[rows], COUNTS, names=["cat", "dog", "owl", "ant"])
 
 
+def test_without_counts_a_class_without_a_sample_is_said_to_be_moved_as_if_it_had_one():
+    logits, labels = calibrated(0, 400)
+    rows = labels != 2
+    sizes = np.bincount(labels[rows], minlength=4)
+    said = "class 2: taken to be as rare as a class of one sample.*; give the counts"
+    with pytest.warns(lh.warnings.MissingClassWarning, match=said):
+        tuned = lh.tune(logits[rows], labels[rows])
+    with pytest.warns(lh.warnings.MissingClassWarning, match="class 2: it goes by its training"):
+        with_one = lh.tune(logits[rows], labels[rows], np.maximum(sizes, 1))
+    np.testing.assert_allclose(tuned.adjustment.offset, with_one.adjustment.offset)
+    assert tuned.adjustment.offset.argmax() == 2
+
+
 def test_warnings_point_at_the_line_that_called():
     """Or else they are shown once for all callers, and filters by module miss them."""
     logits, labels = calibrated(0, 400)

@@ -62,7 +62,7 @@ def doubts_about(
     doubts += [
         doubt_accuracy(outcomes),
         doubt_below_chance(outcomes),
-        doubt_missing_classes(outcomes.sizes, given.names),
+        doubt_missing_classes(outcomes.sizes, given.names, counted=given.counted),
     ]
     return doubts
 
@@ -207,12 +207,15 @@ def doubt_norms(rule: Rule, counts: np.ndarray) -> Doubt:
     return kinds.NormWarning(f"{fall}, so rare classes do not have short vectors; {_USE_OFFSETS}")
 
 
-def doubt_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None) -> Doubt:
+def doubt_missing_classes(
+    sizes: np.ndarray, names: Sequence[str] | None = None, *, counted: bool = False
+) -> Doubt:
     """Doubt data in which a class has no sample.
 
     Args:
         sizes: [K], how many samples each class has.
         names: of the classes, where they are known.
+        counted: whether these samples stand in for the training counts as well, 1 for a class without any.
     """
     absent = np.flatnonzero(sizes < 1).tolist()
     if not absent:
@@ -223,6 +226,9 @@ def doubt_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None)
     stays = "it goes by its training count alone, and is in no measure"
     if len(absent) > 1:
         stays = "they go by their training counts alone, and are in no measure"
+    if counted:
+        stays = "taken to be as rare as a class of one sample, and in no measure"
+        stays = f"{stays}; give the counts of the training"
     return kinds.MissingClassWarning(f"no sample here of class {listed(classes)}: {stays}")
 
 
