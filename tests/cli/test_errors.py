@@ -155,7 +155,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             [*TUNE, "--logits", "thin.npy"],
             "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one "
             "score z per "
-            "sample, stack (0, z) and use a rule that adds, such as offsets",
+            "sample, stack (0, z), of a probability p (1 - p, p), and use a rule that adds, such as offsets",
         ),
         (
             [*TUNE, "--logits", "words.npy"],

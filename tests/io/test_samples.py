@@ -207,7 +207,8 @@ def test_one_score_per_sample_is_refused_with_the_pair_to_give_instead(saved, sh
     np.save("z.npy", LOGITS[:, 0].reshape(shape))
     with pytest.raises(
         ValueError,
-        match=r"z\.npy: .*; for one score z per sample, stack \(0, z\) and use a rule that adds, such as offsets$",
+        match=r"z\.npy: .*; for one score z per sample, stack \(0, z\), of a probability p \(1 - p, p\), and use "
+        r"a rule that adds, such as offsets$",
     ):
         read("z.npy", None, "c.npy")
 

@@ -126,6 +126,28 @@ def test_classes_called_like_labels_or_ids_stay_classes(tmp_path):
     assert (samples.labels, lines, samples.names) == (None, [], ["x", "y", "index"])
 
 
+@pytest.mark.parametrize("classes", [None, 2])
+def test_one_score_beside_a_label_is_no_table_of_two_classes(tmp_path, classes):
+    frame = pd.DataFrame({"score": [0.1, 0.7, 0.4], "label": [0, 1, 0]})
+    path = save(frame, tmp_path / "x.csv")
+    layout = find_columns(read_table(path), classes=classes)
+    assert layout == Layout([0], ["score"], "label")
+    with pytest.raises(LevelheadError, match=r"got shape \[3, 1\]; for one score z per sample"):
+        read(path, names=["no", "yes"][: classes or 0] or None)
+    scores = pd.DataFrame({"n": [0.1, 0.7, 0.4], "y": [0.9, 0.3, 0.6]})
+    assert find_columns(read_table(save(scores, path))) == Layout([0, 1], ["n", "y"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_labels_beside_ids_are_found_by_their_title(tmp_path, suffix):
+    frame = pd.DataFrame({"id": np.arange(100, 106), "label": LABELS})
+    path = save(frame, tmp_path / f"y{suffix}")
+    np.save(tmp_path / "z.npy", LOGITS)
+    samples = read(tmp_path / "z.npy", path, path)
+    np.testing.assert_array_equal(samples.labels, LABELS)
+    np.testing.assert_array_equal(samples.counts, [2, 2, 2])
+
+
 def test_a_label_column_may_be_named(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=NAMES).assign(diagnosis=LABELS)
     path = save(frame, tmp_path / "x.csv")

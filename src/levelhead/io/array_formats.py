@@ -25,7 +25,7 @@ from ..support.text import is_decimal_comma, is_number
 from .numpy_file import names_in_npz, read_npy, read_npz, read_or_map, text_array
 from .safetensors_file import NUMPY_DTYPES, read_header, widen_bfloat16
 from .table import TABLE_SUFFIXES, Table
-from .table_columns import find_columns
+from .table_columns import find_columns, find_label
 from .table_file import read_table
 from .torch_file import names_of_tensors, read_tensors
 
@@ -92,7 +92,7 @@ def _label_column(table: Table, path: Path) -> np.ndarray:
             may be the index that pandas writes. Columns of 0 and 1 may be several labels per
             sample.
     """
-    title = find_columns(table).label
+    title = find_label(table)
     if title is None:
         instead = "; save it alone (index=False in pandas)"
         if table.titles:

@@ -22,7 +22,7 @@ from ..support.errors import LevelheadError
 from ..support.text import is_number, number
 from .numpy_file import text_array
 from .table import LABEL_TITLES
-from .table_columns import find_columns
+from .table_columns import find_label
 from .table_file import read_table
 from .table_text import split_cells
 
@@ -101,7 +101,7 @@ def _counts_from_parquet(path: Path, wanted: str) -> Counts:
     if len(table.columns) == 1:
         return with_whole_numbers(table.at(0))
     titles = table.titles or []
-    label = find_columns(table).label
+    label = find_label(table)
     # A table of samples; but label, n are counts.
     if label is not None and (titles.index(label) > 0 or len(titles) != 2):
         return with_whole_numbers(table.column(label))

@@ -86,7 +86,7 @@ def find_columns(
         if places is not None:
             return _layout(titles, places, given, _find_label(titles, _all_but(places)))
         classes = len(given)
-    only_logits = len(titles) == classes
+    only_logits = len(titles) == classes and not _is_one_score(table)
 
     # By their form: all logits of a sample are a list in one column.
     lists = _column_of_lists(table)
@@ -351,9 +351,42 @@ def _may_be_labels(table: Table, i: int) -> bool:
     if values.dtype.kind not in "iufb":
         return True
     # Below the number of the other columns, or any whole number if those are titled with numbers.
+    # One other column may be the score of the second of two classes.
     others = [title for at, title in enumerate(table.titles or ()) if at != i]
-    within = are_numbers(others) or ((values >= 0).all() and (values < len(others)).all())
-    return bool(within and (values == np.floor(values)).all())
+    classes = max(2, len(others))
+    within = are_numbers(others) or ((values >= 0).all() and (values < classes).all())
+    return bool(within) and _are_whole(values)
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    return values.dtype.kind in "iub" or bool((values == np.floor(values)).all())
+
+
+def _is_one_score(table: Table) -> bool:
+    """Return whether a table has one score of each sample and a label, and no two classes."""
+    titles = table.titles or []
+    return len(titles) == 2 and _find_label(titles, lambda i: _may_be_labels(table, i)) is not None
+
+
+def find_label(table: Table) -> str | None:
+    """Return the title of the labels in a table that is read for these alone, or None.
+
+    Logits need not be there, by whose number whole numbers could be told from others. Their title
+    and that they are whole numbers, or texts, must do.
+
+    >>> find_label(Table(["id", "label"], [np.array([7, 8, 9]), np.array([2, 0, 1])]))
+    'label'
+    """
+
+    def allowed(i: int) -> bool:
+        values = table.columns[i]
+        return values.dtype.kind not in "iufb" or _are_whole(values)
+
+    titles = table.titles or []
+    label = _find_label(titles, allowed)
+    if label is None:
+        return None
+    return titles[label]
 
 
 def _is_id(title: str, values: np.ndarray) -> bool:
@@ -367,5 +400,4 @@ def _is_id(title: str, values: np.ndarray) -> bool:
     if values.dtype.kind not in "iufb":
         numeric = [is_numeric(str(value)) for value in values.tolist()]
         return is_titled or 2 * sum(numeric) < len(numeric)
-    whole = values.dtype.kind in "iub" or bool((values == np.floor(values)).all())
-    return whole and is_titled
+    return is_titled and _are_whole(values)

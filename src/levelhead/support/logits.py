@@ -126,7 +126,8 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
         has_one_score = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
         aside = ""
         if has_one_score:
-            aside = "; for one score z per sample, stack (0, z) and use a rule that adds, such as offsets"
+            pair = "; for one score z per sample, stack (0, z), of a probability p (1 - p, p)"
+            aside = f"{pair}, and use a rule that adds, such as offsets"
         size = "[N, K] of at least 1 sample and 2 classes"
         raise LevelheadError(f"expected logits {size}, got shape {list(shape)}{aside}")
     if labels == shape[1] != shape[0]:
