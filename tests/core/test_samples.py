@@ -58,6 +58,10 @@ MISTAKES = {
         lambda: tune([["a", "b"]] * 3, [0, 1, 0], [2, 1]),
         "floating-point numbers",
     ),
+    "many words for logits": (
+        lambda: tune([["a", "b"]] * 30, [0, 1, 0] * 10, [20, 10]),
+        "floating-point numbers",
+    ),
     "one class": (lambda: tune(np.ones((3, 1)), [0, 0, 0], [5]), "at least 1 sample and 2 classes"),
     "one dimension": (lambda: tune(np.ones(4), [0], [5]), "at least 1 sample and 2 classes"),
     "no sample": (lambda: tune(LOGITS[:0], LABELS[:0]), "at least 1 sample and 2 classes"),
@@ -83,6 +87,10 @@ MISTAKES = {
         "expected an array of numbers, got a list that numpy cannot read",
     ),
     "probabilities": (lambda: tune(softmax(LOGITS)), "looks like probabilities"),
+    "one probability beside 0": (
+        lambda: tune(np.stack([0 * LABELS, softmax(LOGITS)[:, 1]], axis=1), LABELS % 2, None),
+        r"got \(0, p\), every p from 0 to 1, as probabilities are; give \(1 - p, p\)",
+    ),
     "logits for probabilities": (lambda: tune(kind="probabilities"), "expected probabilities"),
     "an unknown kind": (lambda: tune(kind="odds"), "kind: expected"),
     "probabilities to multiply": (

@@ -28,6 +28,7 @@ from ..support.logits import (
     check_shape,
     not_finite,
     read_as,
+    refuse_one_probability,
 )
 from ..support.read import read_chunks
 from ..support.types import Kind
@@ -171,6 +172,7 @@ class Given:
         labels, names = resolve_labels(logits, labels, counts, names)
         logits = as_array(logits)
         check_shape(logits.shape)
+        refuse_one_probability(logits)
 
         # Counts, and what `check_samples` finds wrong with any of the three.
         counted = counts is None

@@ -22,6 +22,7 @@ LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 _FAR = 1e3  # only masks are so far below the largest score of their row (`raise_masked`)
 _INFINITE = -1e35  # what `lower_masked` makes of -inf is less, even after it was scaled
 _FIRST_ROWS = 1000  # by which kinds of scores are told apart
+_MANY_ROWS = 20  # of which none has all of its numbers from 0 to 1 by accident
 _PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 100"
 
 
@@ -338,6 +339,27 @@ def look_like_sigmoids(values: np.ndarray) -> bool:
     """
     inside = (values >= 0) & (values <= LARGEST_PROBABILITY)
     return bool(inside.all() and ((values > 0) & (values < 1)).any())
+
+
+def refuse_one_probability(logits: Array) -> None:
+    """Raise LevelheadError for (0, p) [N, 2]: a probability, stacked as a logit z is, to (0, z).
+
+    The first class would never be predicted, and the gain be one over a model that there is not.
+    About 1000 rows are looked at.
+
+    >>> refuse_one_probability(np.array([[0, 0.2], [0, -0.7]] * 10))
+    >>> refuse_one_probability(np.array([[0, 0.2], [0, 0.7]] * 10))
+    Traceback (most recent call last):
+    levelhead.support.errors.LevelheadError: expected scores of both classes, got (0, p), ...
+    """
+    # `check_logits` says what is wrong with words.
+    if logits.shape[1] != 2 or len(logits) < _MANY_ROWS or to_numpy(logits[:1]).dtype.kind in "USO":
+        return
+    rows = _some_rows(logits)
+    if not rows[:, 0].any() and look_like_sigmoids(rows[:, 1]):
+        reason = "got (0, p), every p from 0 to 1, as probabilities are"
+        instead = "give (1 - p, p), and say that they are probabilities"
+        raise LevelheadError(f"expected scores of both classes, {reason}; {instead}")
 
 
 def look_like_percentages(values: Array) -> bool:
