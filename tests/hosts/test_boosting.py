@@ -151,6 +151,19 @@ def test_a_single_row_of_two_classes_stays_a_row_where_two_columns_were_fitted()
     assert of_the_second.predict(np.arange(2)).shape == (2,)
 
 
+def test_a_pair_of_numbers_for_one_sample_is_a_row_also_where_nothing_was_fitted():
+    both = LOGITS[:, :2]
+    model = AdjustedPredictor(
+        lambda rows: both[rows][0] if len(rows) == 1 else both[rows], lh.tune(both, TRUE % 2)
+    )
+    expected = model.decision_function(np.arange(5))[3]
+    np.testing.assert_allclose(model.decision_function([3]), expected)
+    np.testing.assert_allclose(model.decision_function(np.array([3])), expected)
+    assert model.predict([3]) == expected.argmax()
+    of_text = AdjustedPredictor(lambda text: both[3], model.tuned_)
+    np.testing.assert_allclose(of_text.decision_function("a text"), expected)
+
+
 @pytest.mark.parametrize("row", [[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
 def test_a_single_row_of_logits_is_taken_though_it_looks_like_probabilities(row):
     tuned = lh.tune(LOGITS, TRUE)

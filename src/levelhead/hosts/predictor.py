@@ -142,7 +142,7 @@ class AdjustedPredictor:
         raw_scores = self._scores_of(X)
         values = self._in_class_order(raw_scores)
         self._gave_two_columns = values.ndim == 2 and values.shape[1] == 2
-        scores = self._in_columns(values, None)
+        scores = self._in_columns(values, None, X)
         if self.classes is None:
             names = _titles(raw_scores, counts)
             if are_names(y):
@@ -181,7 +181,7 @@ class AdjustedPredictor:
         """
         tuned = self._tuned()
         values = self._in_class_order(self._scores_of(X))
-        return np.asarray(tuned.apply(self._in_columns(values, tuned.classes)))
+        return np.asarray(tuned.apply(self._in_columns(values, tuned.classes, X)))
 
     def predict(self, X: FunctionInputs) -> np.ndarray:
         """Return the class of the largest adjusted score, [N].
@@ -213,21 +213,24 @@ class AdjustedPredictor:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         return self.tuned_
 
-    def _in_columns(self, values: np.ndarray, tuned_classes: int | None) -> np.ndarray:
+    def _in_columns(
+        self, values: np.ndarray, tuned_classes: int | None, X: FunctionInputs
+    ) -> np.ndarray:
         """Return what the function gives as [N, K]: [N] is of the second of two classes.
 
         A booster gives [N] of two classes. A service may give a single row [K], which must not be taken for K samples
-        of two classes: where more than two classes are known, [K] stays a row. So does a pair of numbers, if the
-        function gave two columns when it was fitted.
+        of two classes: where more than two classes are known, [K] stays a row. So does a pair of numbers, if it is
+        of one sample or the function gave two columns when it was fitted.
 
         Args:
             values: what the function gave, in the order of the classes.
             tuned_classes: K of what was tuned; None if it is still to be.
+            X: what the function took.
 
         Raises:
             LevelheadError: another number of columns than classes.
         """
-        is_row = self._gave_two_columns and values.shape == (2,)
+        is_row = values.shape == (2,) and (self._gave_two_columns or _is_one_sample(X))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         expected_classes = tuned_classes
@@ -271,6 +274,16 @@ class AdjustedPredictor:
                 return as_they_stand(scores)
             check_titles(scores, names)
         return to_numpy(scores)
+
+
+def _is_one_sample(X: FunctionInputs) -> bool:
+    """Return whether X is known to be one sample: a text, or an array, a frame or a list of one row."""
+    if isinstance(X, str):
+        return True
+    shape = getattr(X, "shape", None)
+    if shape is None and isinstance(X, list | tuple):
+        shape = (len(X),)
+    return bool(shape) and shape[0] == 1
 
 
 def _titles(scores: object, counts: Counts | None) -> list[str] | None:
