@@ -129,6 +129,15 @@ def test_head_that_cannot_be_changed_is_refused_with_the_reason(kind):
         rescale_(Net("fc", make()), COUNTS, gamma=0.5)
 
 
+def test_a_parametrized_head_is_refused_as_such_whatever_its_name():
+    with pytest.raises(ValueError, match="cannot change answers: its weight is parametrized"):
+        rescale_(Net("answers", weight_norm_new()), COUNTS, gamma=0.5)
+    later = Net("answers", nn.Linear(8, 3))
+    later.mixes = nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 3, 3))
+    with pytest.raises(ValueError, match=r"answers .* is not the last layer \(mixes is\)"):
+        rescale_(later, COUNTS, gamma=0.5)
+
+
 @pytest.mark.parametrize("compiled", [scripted, traced])
 @pytest.mark.parametrize("layer", [None, "2"])
 def test_a_model_in_torchscript_is_refused_with_the_way_out(compiled, layer):

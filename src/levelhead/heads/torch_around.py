@@ -11,6 +11,7 @@ where something is to be added.
 from collections.abc import Iterator, Sequence
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 from ..core.label_task import PROBLEM_TYPES
 from ..support.errors import LevelheadError
@@ -122,12 +123,13 @@ def last_with_weights(model: nn.Module) -> nn.Module | None:
     """
     last = None
     for module in model.modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag | parametrize.ParametrizationList):
             continue
         parameters = [p for p in module._parameters.values() if p is not None]
         is_lazy = any(map(nn.parameter.is_lazy, parameters))
-        # A quantized layer has its weights elsewhere.
-        if is_lazy or any(p.dim() > 1 for p in parameters) or layer_shape(module) is not None:
+        # A quantized layer has its weights elsewhere, and a parametrized one in a module inside.
+        has_matrix = any(p.dim() > 1 for p in parameters) or parametrize.is_parametrized(module)
+        if is_lazy or has_matrix or layer_shape(module) is not None:
             last = module
     return last
 
