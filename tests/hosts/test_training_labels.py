@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import (
+    BatchSampler,
     ConcatDataset,
     DataLoader,
     IterableDataset,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
@@ -77,6 +79,12 @@ def test_column_of_a_hugging_face_dataset_is_counted():
     assert counts(datasets.Dataset.from_dict({"text": ["a"] * 12, "label": Y})) == [7, 3, 2]
     tokens = datasets.Dataset.from_dict({"labels": [[0] * 7, [1, -100, 1], [1, 2, 2]]})
     assert counts(tokens) == [7, 3, 2]
+
+
+def test_a_sampler_of_a_part_of_the_data_has_the_labels_of_that_part():
+    part = SubsetRandomSampler([0, 1, 7, 8, 9, 11])
+    assert counts(Images(), sampler=part) == [2, 3, 1]
+    assert counts(Images(), batch_sampler=BatchSampler(part, 2, drop_last=False)) == [2, 3, 1]
 
 
 class Stream(IterableDataset):

@@ -37,12 +37,19 @@ def count_training_labels(loader: object, classes: int | None = None) -> np.ndar
     Raises:
         LevelheadError: if samples are drawn by weight, or the labels cannot be read ahead.
     """
-    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    for sampler in (getattr(loader, "sampler", None), inner):
-        if type(sampler).__name__ == "WeightedRandomSampler":
-            reason = "training draws samples by weight, so the dataset's labels are not what the loss sees"
-            raise LevelheadError(reason, advice=_GIVE_COUNTS)
-    labels = labels_of(getattr(loader, "dataset", None))
+    dataset = getattr(loader, "dataset", None)
+    # One that was given a batch sampler has another sampler in that.
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    sampler = getattr(batch_sampler, "sampler", getattr(loader, "sampler", None))
+    if type(sampler).__name__ == "WeightedRandomSampler":
+        drawn = "training draws samples by weight"
+        reason = f"{drawn}, so the dataset's labels are not what the loss sees"
+        raise LevelheadError(reason, advice=_GIVE_COUNTS)
+    labels = labels_of(dataset)
+    # SubsetRandomSampler draws from a part of the data set; labels of tokens are more than samples.
+    indices = getattr(sampler, "indices", None)
+    if indices is not None and len(labels) == len(dataset):
+        labels = labels[np.asarray(indices, dtype=np.int64)]
     return of(labels[labels != IGNORED], classes=classes)
 
 
