@@ -123,6 +123,14 @@ def test_names_of_classes_doubles_and_a_pipeline_around_it(data):
     assert np.allclose(p, doubles.predict_proba(wide), atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", INSIDE)
+def test_inputs_of_doubles_fit_every_classifier_inside(kind, data):
+    x, y = data
+    wide = x.astype(np.float64)
+    model = AdjustedClassifierCV(INSIDE[kind](), cv=3).fit(wide, y)
+    agree(model, wide, *run(model, wide))
+
+
 def test_frozen_classifier_and_zipmap(data):
     x, y = data
     trained = LogisticRegression().fit(x, y)

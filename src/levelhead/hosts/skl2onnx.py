@@ -131,6 +131,8 @@ def _convert(scope: "Scope", operator: "Operator", container: "ModelComponentCon
 
     # The scores [N, K] of the classifier, as `class_scores` has them.
     scores = source.full_name
+    if wide:  # those of trees are float32 all the same
+        scores = node("Cast", scores, to=number)
     if model._kind != "logits":
         least = np.finfo(dtype).tiny
         scores = node("Log", node("Max", scores, constant([least])))
