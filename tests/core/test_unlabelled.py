@@ -232,6 +232,13 @@ def test_a_mistake_is_reported_in_one_line(options, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_one_probability_beside_0_is_no_pair_of_scores(kind):
+    p = np.random.default_rng(0).beta(1, 5, size=50)
+    with pytest.raises(lh.LevelheadError, match=r"got \(0, p\), .*; give \(1 - p, p\)"):
+        lh.tune_unlabelled(np.stack([0 * p, p], axis=1), kind=kind)
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (3, 1), (4,)])
 def test_no_samples_and_a_single_class_leave_nothing_to_choose(shape):
     with pytest.raises(lh.LevelheadError, match="at least 1 sample and 2 classes, got shape"):

@@ -24,6 +24,7 @@ from ..support.logits import (
     check_shape,
     raise_masked,
     read_as,
+    refuse_one_probability,
 )
 from ..support.types import Kind
 from .arguments import target_prior
@@ -86,6 +87,7 @@ def tune_unlabelled(
     names = names_of_columns(logits, counts, names)
     logits = as_array(logits)
     check_shape(logits.shape)
+    refuse_one_probability(logits)
     classes = logits.shape[1]
     if names is not None:
         names = as_names(names, classes)
