@@ -89,6 +89,25 @@ def test_wvn_with_rs_is_the_best():
     )  # none of WVN on the whole training set
 
 
+@pytest.mark.parametrize(
+    ("prefix", "method"),
+    [
+        ("cao2019/", "ldam-drw"),
+        ("cui2019-sigmoid/", "cui-focal-1-0.9999"),
+        ("kim2020-batch/", "re-weighting"),
+    ],
+)
+def test_wvn_with_rs_has_to_beat_rows_of_table_1_by_other_recipes_too(prefix, method):
+    column = "cifar10:100"
+    wvn = [made(best=0.2), made(gamma=0.5)]
+    wvn += [made(method="wvn", best=0.19), made(method="wvn", gamma=0.5)]
+    claim = table_claims.wvn_with_rs_is_the_best
+    assert "of all rows in 1" in claim(wvn).seen
+    for error, leads in ((0.18, 0), (0.22, 1)):
+        rival = {**made(column, method, error=error), "column": f"{prefix}{column}"}
+        assert f"of all rows in {leads}" in claim([*wvn, rival]).seen
+
+
 def test_rs_is_remarkable_on_tiny_imagenet():
     theirs = tables()["table2-sources"]["columns"]
 

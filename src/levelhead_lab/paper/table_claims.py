@@ -15,7 +15,14 @@ from ..methods import METHODS
 from .cells import HELD_OUT, LAST_EPOCH, ORACLE, PAPER_GAMMA, Record, cell, full_runs
 from .claims import Finding, outcome_for, outcome_if
 from .table_fields import Place
-from .tables import readings_of_table2, source_cells, table1_columns, tables, without_recipe
+from .tables import (
+    readings,
+    readings_of_table2,
+    source_cells,
+    table1_columns,
+    tables,
+    without_recipe,
+)
 
 LOSSES = ("re-weighting", "focal", "class-balanced", "ldam", "ldam-drw")
 
@@ -188,12 +195,21 @@ def _compare_wvn_with_rows(
 def _other_rows(records: Sequence[Record], column: str) -> list[float]:
     """Return the mean error of every row of a column as trained, but of the baseline and of WVN.
 
-    Rows of Table 2 count by each reading of their recipe that is trained everywhere: their best one is the rival.
+    Rows count by each recipe by which they stand in a table: their best one is the rival.
     """
-    places = []
+    places: list[Place] = []
     for method in METHODS:
         if method != "baseline" and not method.startswith("wvn"):
             places.append((column, method))
+    # Of Table 1: another reading, and the recipe of the source.
+    for reading in readings():
+        if reading.in_table1 and column in reading.columns:
+            places.append(reading.place(column))
+    for source in tables()["sources"]["rows"]:
+        cells = source_cells(source)
+        if column in cells and "counted_only" not in source:
+            places.append(cells[column].place)
+    # Of Table 2: other readings of the recipe of the source.
     for reading in readings_of_table2():
         for place in reading.places:
             if without_recipe(place[0]) == without_recipe(column):
