@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench.decisions import snapshots
+from levelhead_lab.methods import METHODS
 from levelhead_lab.paper import page
 from levelhead_lab.paper.beyond_texts import strong_text
 from levelhead_lab.paper.figure_style import Sources
@@ -129,6 +130,15 @@ def test_copied_rows_and_their_control(records, said):
     assert words in said["sources-text"]
     ldam = {c: at(records, f"cao2019/{c}", "ldam-drw", 0.0) for c in COLUMNS}
     assert f"LDAM-DRW in {near(ldam, published('ldam'))}" in said["headline"]
+
+
+def test_more_steps_win_back_less_than_half_of_what_under_sampling_loses(records):
+    for column in tables()["readings"]["columns"]:
+        plain = mean(at(records, column, "baseline", 0.0))
+        (short,) = at(records, column, "under-sample-once", 0.0)
+        (long,) = at(records, column, "under-sample-long", 0.0)
+        assert 0 < short - long < (short - plain) / 2
+    assert "less than half" in METHODS["under-sample"].card
 
 
 def test_what_is_said_of_table_2(records, said):
