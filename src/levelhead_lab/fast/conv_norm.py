@@ -132,7 +132,8 @@ def convolve(
         empty without `statistics`.
     """
     runs, batch, height, width, inputs = x.shape
-    side, outputs = weight.shape[1], weight.shape[4]
+    side = weight.shape[1]
+    outputs = weight.shape[4]
     y = x.new_empty(runs, batch, -(-height // stride), -(-width // stride), outputs)
     tile = _fit(_tiles(x.dtype, products).forward[_kind(inputs)], side, stride, width)
     pixels = y[0, ..., 0].numel()
@@ -166,7 +167,8 @@ def input_gradient(
         stride, products: as of `convolve`.
     """
     runs, _, height, width, inputs = g.shape
-    side, outputs = weight.shape[1], weight.shape[3]
+    side = weight.shape[1]
+    outputs = weight.shape[3]
     out = g.new_empty(shape)
     tile = _fit(_tiles(g.dtype, products).backward[inputs], side, stride, shape[3])
     pixels = out[0, ..., 0].numel()
@@ -306,7 +308,8 @@ class FusedConvNorm(torch.autograd.Function):
             pixels, blocks, gamma.stride(0), running_mean.stride(0), eps, momentum,
             CHANNELS=channels, BLOCKS=min(1024, triton.next_power_of_2(blocks)), num_warps=4,
         )  # fmt: skip
-        out, tile = torch.empty_like(y), 4096 // channels
+        out = torch.empty_like(y)
+        tile = 4096 // channels
         kernels.apply_kernel[(triton.cdiv(pixels, tile), runs)](
             y, scale, shift, y if residual is None else residual, out, pixels,
             CHANNELS=channels, PIXELS=tile, RESIDUAL=residual is not None, RELU=relu, num_warps=4,

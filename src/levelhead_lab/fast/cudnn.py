@@ -32,13 +32,13 @@ class CudnnConvolutions:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Convolve x [1, B, H, W, C]; for the options see `conv_norm.convolve`."""
         side = filters.shape[2]
-        found = F.conv2d(
+        convolved = F.conv2d(
             _channels_first(x),
             _channels_first(_padded(filters, x.shape[4])),
             stride=stride,
             padding=side // 2,
         )
-        y = _channels_last(found)
+        y = _channels_last(convolved)
         if affine is not None:
             y = _normalized(y, *affine, residual, relu=relu)
         return y, _sums(y) if statistics else y.new_empty(0)
@@ -85,7 +85,7 @@ def _gradients(g: Tensor, x: Tensor, filters: Tensor, stride: int, *, of_input: 
         of_input: whether the gradient of x is asked for.
     """
     margin = filters.shape[2] // 2
-    found = torch.ops.aten.convolution_backward(
+    of_x, of_filters, _ = torch.ops.aten.convolution_backward(
         *map(_channels_first, (g, x, filters)),
         bias_sizes=None,
         stride=[stride] * 2,
@@ -96,7 +96,9 @@ def _gradients(g: Tensor, x: Tensor, filters: Tensor, stride: int, *, of_input: 
         groups=1,
         output_mask=[of_input, not of_input, False],
     )
-    return _channels_last(found[0 if of_input else 1])
+    if of_input:
+        return _channels_last(of_x)
+    return _channels_last(of_filters)
 
 
 def _sums(y: Tensor) -> Tensor:
@@ -104,7 +106,8 @@ def _sums(y: Tensor) -> Tensor:
 
     As `conv_norm.convolve` does with `statistics`, so that `norm_kernel` takes either.
     """
-    channels, pixels = y.shape[4], y[0, ..., 0].numel()
+    channels = y.shape[4]
+    pixels = y[0, ..., 0].numel()
     tile = max(1, 4096 // channels)
     blocks = triton.cdiv(pixels, tile * SUMMED_TILES)
     partial = torch.empty(1, 2, channels, blocks, device=y.device)
@@ -125,7 +128,9 @@ def _normalized(
         residual: of the shape of y, or None.
         relu: whether to take max(0, ...) in the end.
     """
-    out, channels, pixels = torch.empty_like(y), y.shape[4], y[0, ..., 0].numel()
+    out = torch.empty_like(y)
+    channels = y.shape[4]
+    pixels = y[0, ..., 0].numel()
     tile = max(1, 4096 // channels)
     kernels.apply_kernel[(triton.cdiv(pixels, tile), 1)](
         y, scale, shift, y if residual is None else residual, out, pixels,
