@@ -1,6 +1,8 @@
 import hashlib
 import pickle
+import re
 import shutil
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -334,6 +336,44 @@ def test_unreadable_images_are_named_and_only_skipped_on_request(tmp_path):
         load(str(tmp_path))
     data = load(str(tmp_path), skip_bad=True)
     assert len(data.train) + len(data.test) == 10
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Failed to decode frame 0"),  # of a damaged AVIF
+        struct.error("required argument is not an integer"),  # of a damaged orientation
+        AttributeError("'IFDRational' object has no attribute 'encode'"),
+    ],
+)
+def test_an_image_is_unreadable_whatever_its_decoder_raises(tmp_path, monkeypatch, error):
+    image_ops = pytest.importorskip("PIL.ImageOps")
+    layouts.write_image_folder(tmp_path, {"cat": 5, "dog": 5})
+    whole = image_ops.exif_transpose
+
+    def failing(image):
+        if image.filename.endswith("003.png"):
+            raise error
+        return whole(image)
+
+    monkeypatch.setattr(image_ops, "exif_transpose", failing)
+    expected = rf"2 of 10 images cannot be read: .*003\.png \({re.escape(str(error))}\)"
+    with pytest.raises(LevelheadError, match=expected):
+        load(str(tmp_path))
+    data = load(str(tmp_path), skip_bad=True)
+    assert len(data.train) + len(data.test) == 8
+
+
+def test_memory_that_runs_out_is_no_damaged_image(tmp_path, monkeypatch):
+    image_ops = pytest.importorskip("PIL.ImageOps")
+    layouts.write_image_folder(tmp_path, {"cat": 5, "dog": 5})
+
+    def failing(image):
+        raise MemoryError
+
+    monkeypatch.setattr(image_ops, "exif_transpose", failing)
+    with pytest.raises(MemoryError):
+        load(str(tmp_path), skip_bad=True)
 
 
 def test_large_folders_are_decoded_once(tmp_path, monkeypatch):

@@ -360,5 +360,8 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
             if upright.size != (size, size):
                 upright = ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
             return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except MemoryError:  # that says nothing of the image
+        raise
+    # Pillow lets through whatever a decoder raises: struct.error, RuntimeError, AttributeError.
+    except Exception as error:
         return str(error).replace(str(path), path.name) or type(error).__name__
