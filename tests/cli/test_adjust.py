@@ -149,6 +149,19 @@ def test_features_that_would_not_be_used_are_refused(levelhead, folder, words, r
     assert state(folder) == before
 
 
+@pytest.mark.parametrize("option", ["--logits", "--features", "--counts"])
+def test_an_output_is_never_a_file_that_is_read_beside_the_model(levelhead, folder, option):
+    words = adjust(choice(folder))
+    if option == "--counts":
+        words = ["adjust", "m.safetensors", "--rule", "shift", "--strength", "0.5"]
+    save_file({option[2:]: torch.tensor(COUNTS)}, "read.safetensors")
+    before = state(folder)
+    answer = levelhead(*words, option, "read.safetensors", "-o", "read.safetensors", "--force")
+    reason = "read.safetensors: an input, which is never overwritten; choose another name"
+    assert answer == (2, "", f"levelhead: {reason}\n")
+    assert state(folder) == before
+
+
 def test_a_file_of_an_older_levelhead_is_told_to_be_tuned_again(levelhead, folder):
     status, _, err = levelhead(*adjust("tuned.json"))
     assert (status, err.count("\n")) == (2, 1)

@@ -271,6 +271,14 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
             ("--out", "L.npy", "--force"),
             "L.npy: an input, which is never overwritten; choose another name",
         ),
+        (
+            ("--names", "names.json", "--out", "names.json", "--force"),
+            "names.json: an input, which is never overwritten; choose another name",
+        ),
+        (
+            ("--target", "shares.json", "--out", "shares.json", "--force"),
+            "shares.json: an input, which is never overwritten; choose another name",
+        ),
         (("--out", "C.json"), "C.json: an input, which is never overwritten; choose another name"),
         (
             ("--out", "x.html", "--report", "x.html"),
@@ -297,6 +305,9 @@ def test_bad_input_ends_with_one_line_and_status_2(files, levelhead, words, mess
     open("nothing.npy", "wb").close()
     os.mkdir("page.html")
     os.symlink("gone.json", "dangling.json")
+    with open("names.json", "w") as names, open("shares.json", "w") as shares:
+        json.dump(["ant", "bee", "cat", "dog"], names)
+        json.dump([0.4, 0.3, 0.2, 0.1], shares)
     np.save("narrow.npy", np.ones((5, 2)))
     np.save("norms.npy", np.ones(4))
     np.save("no.npy", np.ones((0, 4)))

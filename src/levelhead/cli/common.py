@@ -190,7 +190,7 @@ def check_outputs(
     plot: Path | None = None,
     page: Path | None = None,
     force: bool = False,
-    inputs: Sequence[Path | None] = (),
+    inputs: Sequence[Path | str | None] = (),
 ) -> None:
     """Check that every output can be written, so that no work is done for nothing.
 
@@ -207,23 +207,15 @@ def check_outputs(
             another ending than its format.
         OSError: it exists and may not be replaced, or its folder is missing or takes no file.
     """
-    from ..io import arrays
     from ..show.plot import check_picture
     from ..support import atomic
 
     # By the options' names, which the messages have.
     options = {"--out": out, "--labels-out": labels_out, "--plot": plot, "--report": page}
     outputs = {option: path for option, path in options.items() if path is not None}
-    # Inputs may be FILE:KEY, of which the file counts.
-    sources = []
-    for source in inputs:
-        if source is not None and arrays.has_known_suffix(source):
-            sources.append(arrays.file_of(source))
     for path in outputs.values():
         atomic.check_plain(path)
-        if path.exists() and any(file.exists() and path.samefile(file) for file in sources):
-            reason = "an input, which is never overwritten; choose another name"
-            raise LevelheadError(f"{path}: {reason}")
+        check_no_input(path, inputs)
         # A link that leads nowhere is there, too, and would be replaced.
         if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} exists; pass --force to replace it")
@@ -244,3 +236,18 @@ def check_outputs(
         raise LevelheadError(f"{page}: expected a page that ends in .html")
     if plot is not None:
         check_picture(plot)
+
+
+def check_no_input(out: Path, inputs: Sequence[Path | str | None]) -> None:
+    """Raise LevelheadError if an output is the file of an input, which may be FILE:KEY, or words instead."""
+    from ..io import arrays
+
+    if not out.exists():
+        return
+    for source in inputs:
+        if source is None or not arrays.has_known_suffix(source):
+            continue
+        file = arrays.file_of(source)
+        if file.exists() and out.samefile(file):
+            reason = "an input, which is never overwritten; choose another name"
+            raise LevelheadError(f"{out}: {reason}")

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
 from ..support.types import BiasPolicy, LabelTask
-from .common import app, example, read_choice, say_not_judged, show
+from .common import app, check_no_input, example, read_choice, say_not_judged, show
 from .options import COUNTS, Anyway, Background, Force, Json, Names
 from .scores import check_counts, read_array, read_training_counts, refuse
 from .words import (
@@ -152,6 +152,8 @@ def adjust(
     from ..files.model import adjust_file, adjusted_text
     from ..io.arrays import read_names
 
+    # The model itself is looked after where it is read.
+    check_no_input(out, (tuned, counts, logits, features, names))
     not_judged: Path | None = None
     # What to do: what was tuned, or a rule at a strength; never both, as one of them would be ignored.
     if tuned is None:

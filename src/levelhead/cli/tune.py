@@ -142,7 +142,18 @@ def tune(
         plot=plot,
         page=report,
         force=force,
-        inputs=(logits, labels, counts, unlabelled, norms, training, features, cost),
+        inputs=(
+            logits,
+            labels,
+            counts,
+            names,
+            target,
+            unlabelled,
+            norms,
+            training,
+            features,
+            cost,
+        ),
     )
     if out is not None and out.suffix != ".json":
         raise LevelheadError(f"{out}: expected a name that ends in .json: the choice is JSON")
