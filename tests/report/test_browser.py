@@ -163,6 +163,15 @@ def test_long_names_leave_room_for_the_numbers(show):
     assert max(places) < 1200
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_names_of_confused_pairs_are_whole(show, width):
+    page, (subject,) = show("thousand", width=width)
+    cells = page.locator(".pairs tbody td:nth-child(-n+2)")
+    assert set(cells.all_text_contents()) <= set(subject.tuned.names)
+    cut = cells.evaluate_all("(cells) => cells.filter((c) => c.scrollWidth > c.clientWidth).length")
+    assert cut == 0
+
+
 def test_classes_are_searched(show):
     page, _ = show("thousand")
     page.fill("input[type=search]", "SPECIES 77")

@@ -389,6 +389,18 @@ def test_confusions_are_those_of_measure():
     assert [pair.after for pair in pairs(many)] == largest
 
 
+def test_names_that_begin_alike_are_told_apart_beside_a_matrix():
+    names = [f"card payment, {end}" for end in ("declined", "fee charged", "not recognised")]
+    logits, labels = made.logits_of(np.array([90, 30, 9]), 40)
+    subject = of_tuned(lh.tune(logits, labels, [90, 30, 9], names=names), logits, labels)
+    for matrix in matrices(subject):
+        assert matrix.names == names[::-1]
+        assert len(set(matrix.short)) == 3
+        assert max(map(len, matrix.short)) <= 14
+    page = render_page([subject])
+    assert all(page.count(f'title="{name}"') == 4 for name in names)  # a row and a column, twice
+
+
 def test_reliability_is_what_measure_says():
     logits, labels = made.logits_of(np.array([200, 60, 9]), 300, noise=1.5)
     tuned = lh.tune(logits, labels, [200, 60, 9])

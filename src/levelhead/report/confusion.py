@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..show.style import short_names
 from .subject import Subject
 
 MOST_IN_MATRIX = 16  # classes, for which there is room in a column of the page
@@ -35,6 +36,7 @@ class Matrix(NamedTuple):
 
     title: str
     names: list[str]
+    short: list[str]  # the names as they are shown beside the cells, where a long one has no room
     rows: list[list[Cell]]
 
 
@@ -119,7 +121,8 @@ def _matrix(subject: Subject, predicted: np.ndarray, title: str) -> Matrix:
                 text = f"{100 * share:.0f}"
             cells.append(Cell(text, f"{n:,} of {total:,}", round(SHADES * share), right=i == j))
         rows.append(cells)
-    return Matrix(title, [subject.name(i) for i in order], rows)
+    names = [subject.name(i) for i in order]
+    return Matrix(title, names, short_names(names, 14), rows)
 
 
 def _count_pairs(labels: np.ndarray, predicted: np.ndarray, classes: int) -> dict[int, int]:
