@@ -271,6 +271,14 @@ def test_a_table_without_numbers_has_no_logits(tmp_path):
         heard(tmp_path / "x.csv")
 
 
+def test_a_table_of_shares_with_percent_signs_is_told_what_it_holds(tmp_path):
+    (tmp_path / "x.csv").write_text("text,cat,dog\n" + 50 * "long " + ",90.5%,9.5%\na,20%,80%\n")
+    with pytest.raises(LevelheadError) as error:
+        heard(tmp_path / "x.csv")
+    has = "the file has text, cat, dog, and in its first row long long long long…, 90.5%, 9.5%"
+    assert str(error.value) == f"{tmp_path / 'x.csv'}: no column holds logits; {has}"
+
+
 @pytest.mark.parametrize("titles", [["p1", "p2", "x"], ["label", "y", "target"]])
 def test_a_table_of_as_many_columns_as_classes_holds_only_logits(titles):
     table = Table(titles, [np.arange(3.0)] * 3)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.class_names import listed
+from ..show.style import short
 from ..support.errors import LevelheadError
 from ..support.text import is_decimal_comma, is_number
 from .numpy_file import text_array
@@ -75,7 +76,9 @@ class Table:
                 cell is that is no number. Or lists in one of several columns.
         """
         if not len(at):
-            raise LevelheadError(f"no column holds logits; the file has {self._titles_listed()}")
+            first = listed([short(str(column[0]), 20) for column in self.columns])
+            columns = f"the file has {self._titles_listed()}, and in its first row {first}"
+            raise LevelheadError(f"no column holds logits; {columns}")
         for i in at:
             if self.columns[i].dtype.kind not in "iufb":
                 where = ""
