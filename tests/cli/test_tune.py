@@ -72,6 +72,18 @@ def test_a_folder_of_files_is_tuned_as_one_file(files, levelhead, tmp_path):
     assert "found none" in levelhead("tune", "--logits", "none", "--counts", "C.json")[2]
 
 
+def test_what_lies_beside_the_logits_of_a_folder_is_not_read_as_logits(files, levelhead, tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    np.savez(parts / "0.npz", logits=files[0], labels=files[1])
+    (parts / "._0.npz").touch()  # what macOS leaves on other file systems
+    (parts / "counts.json").write_text(json.dumps(COUNTS))
+    words = ("tune", "--logits", "parts", "--counts", "parts/counts.json")
+    first = levelhead(*words, "--json", "-o", "parts/tuned.json")
+    assert first[::2] == (0, "")
+    assert levelhead(*words, "--json", "-o", "parts/tuned.json", "--force") == first
+
+
 def test_text_is_the_summary_with_the_verdict_and_every_class(files, levelhead):
     tuned = lh.tune(*files, COUNTS)
     status, out, err = levelhead(*HELD_OUT)
@@ -237,6 +249,11 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
             "all.npz: holds labels too, and Y.npy differs from them; leave out Y.npy, or name",
         ),
         (("--labels", "L.npy"), "L.npy: expected labels [N], got shape [113, 4]"),
+        (
+            ("--labels", "."),
+            ".: expected labels as .npy, .npz, .safetensors, .csv, .tsv, .parquet, .pt, .pth, .txt, .json, "
+            "got a folder",
+        ),
         (
             ("--rule", "cosine"),
             "--rule: expected 'offsets', 'shift', 'rescale', 'tau', 'scales' or 'vector', got 'cosine'",

@@ -262,11 +262,16 @@ def choose_on_folder(inputs: Inputs, request: Request) -> Choice:
 def _files_of_logits(folder: Path) -> list[Path]:
     """Return the files of a folder that can hold logits, by name; there must be one.
 
-    In the order of their names, so that the choice is the same on every machine.
+    In the order of their names, so that the choice is the same on every machine. Hidden files are none of
+    the user's making, and a .json beside the others has the counts, or what was chosen.
     """
     from ..io.arrays import has_known_suffix
 
-    files = sorted(path for path in folder.iterdir() if path.is_file() and has_known_suffix(path))
+    files = []
+    for path in sorted(folder.iterdir()):
+        is_beside = path.name.startswith(".") or path.suffix.lower() == ".json"
+        if path.is_file() and has_known_suffix(path) and not is_beside:
+            files.append(path)
     if not files:
         expected = "expected files that hold logits and labels, found none"
         raise LevelheadError(f"{folder}: {expected}", parameter="logits")

@@ -64,6 +64,8 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     reader = FORMATS.get(path.suffix.lower())
     if reader is None:
         got = path.suffix or "no suffix"
+        if path.is_dir():
+            got = "a folder"
         raise LevelheadError(f"{path}: expected {wanted} as {_KNOWN}, got {got}")
     # A file that is still being written gives numbers of two versions, so that it is refused.
     with in_file(path), unchanged_while_read(path, wanted):
