@@ -186,6 +186,13 @@ def test_a_grid_is_checked_before_anything_is_trained(tmp_path, text, message):
         read_grid(tmp_path / "grid.toml")
 
 
+def test_a_missing_grid_or_recipe_is_called_what_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"g\.toml: no such file; expected a grid"):
+        read_grid(tmp_path / "g.toml")
+    with pytest.raises(FileNotFoundError, match=r"r\.toml: no such file; expected a recipe"):
+        Spec("digits", recipe="r.toml").resolve_recipe()
+
+
 @pytest.mark.slow
 def test_a_sweep_levels_by_the_methods_own_rule(words, levelhead):
     spec = Spec(

@@ -200,7 +200,7 @@ def find_recipe(name: str | Path) -> Recipe:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            values = parse_toml(text.read(path))
+            values = parse_toml(text.read(path, "a recipe"))
         except ValueError as error:
             raise LevelheadError(f"{path}: not a TOML file ({error})") from None
         return _from_table(path.stem, values)

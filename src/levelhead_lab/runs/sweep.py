@@ -83,7 +83,7 @@ def read_grid(path: str | Path, *, allow_code: bool = False) -> list[Spec]:
         LevelheadError: with the file's name, if a spec cannot be made of it.
     """
     try:
-        grid = parse_toml(read_text(path))
+        grid = parse_toml(read_text(path, "a grid"))
     except ValueError as error:
         raise LevelheadError(f"{path}: not TOML: {error}") from None
     # Not `counts`: a list of them would be read as values to try in turn.
