@@ -180,6 +180,41 @@ def test_a_run_without_held_out_samples_says_so(levelhead, pets, tmp_path):
     )
 
 
+def test_a_run_that_held_one_sample_of_each_class_out_says_so(levelhead, tmp_path):
+    pets = layouts.write_image_folder(tmp_path / "pets", {"cat": 10, "dog": 10}, size=16)
+    words = small("--data", pets, "--runs", tmp_path / "runs")
+    words[words.index("0.2")] = "0.1"
+    status, out, _ = levelhead(*words)
+    assert status == 0
+    assert (
+        "one sample of each class was held out to choose on, too few for a number per class" in out
+    )
+    assert "so the head is as trained; pass --strength to set a strength, or train another" in out
+    assert "network with a larger --hold-out" in out
+    [there] = (tmp_path / "runs").iterdir()
+    assert Run.open(there).snapshot.labels["held-out"].tolist() == [0, 1]
+    status, _, err = levelhead("evaluate", there)
+    assert status == 2
+    assert "held one sample of each class out, too few for a number per class; pass --str" in err
+    # A strength is one number for all classes.
+    assert "chosen on held-out (2 samples)" in levelhead("evaluate", there, "--rule", "shift")[1]
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        f'data = "{pets.as_posix()}"\nsize = 8\nnet = "digits"\nepochs = 2\nhold_out = 0.1\n'
+        'method = ["wvn", "wvn+rs"]\n',
+        encoding="utf-8",
+    )
+    status, out, _ = levelhead("sweep", grid, "--runs", tmp_path / "runs", "--json")
+    assert status == 0
+    by_default, by_rs = json.loads(out)["rows"]
+    assert by_default["rule"] is by_default["adjusted_error"] is None
+    assert by_rs["rule"] == "rescale"
+    assert (
+        "nothing: no or too few samples were held out"
+        in levelhead("sweep", grid, "--runs", tmp_path / "runs")[1]
+    )
+
+
 def test_a_class_without_test_images_has_no_recall(levelhead, tmp_path):
     images, labels = (
         np.random.default_rng(0).integers(0, 256, (60, 8, 8)).astype(np.uint8),

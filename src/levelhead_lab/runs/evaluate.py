@@ -18,7 +18,7 @@ from levelhead.core.class_labels import as_positions
 from levelhead.core.gamma_path import find_path_rule
 from levelhead.core.head import Head, check_finite
 from levelhead.core.measure import Measures, measure
-from levelhead.core.rules import DEFAULT, RULES, Rescale, Rule, Tau, find_rule
+from levelhead.core.rules import DEFAULT, RULES, PerClass, Rescale, Rule, Tau, find_rule
 from levelhead.core.tune import tune
 from levelhead.core.tuned import Tuned
 from levelhead.support.errors import Advice, LevelheadError, visible
@@ -193,16 +193,36 @@ def tune_held_out(snapshot: Snapshot, rule: str | Rule = DEFAULT) -> Tuned:
         rule: by which to adjust, as of `evaluate`.
 
     Raises:
-        LevelheadError: if the training held no samples out.
+        LevelheadError: if the training held no samples out, or too few to choose by this rule.
     """
+    reason = ""
     if "held-out" not in snapshot.features:
+        reason = "was trained without held-out samples to choose on"
+    elif not can_choose(snapshot, rule):
+        reason = "held one sample of each class out, too few for a number per class"
+    if reason:
         raise LevelheadError(
-            "this run was trained without held-out samples to choose on",
-            advice=Advice("strength", None, "to set the strength of a rule"),
+            f"this run {reason}", advice=Advice("strength", None, "to set the strength of a rule")
         )
     by = find_rule(rule).with_norms(snapshot.head.norms)
     with quiet():  # tuned.warnings has them
         return tune(*held_out(snapshot), rule=by, names=snapshot.head.names)
+
+
+def can_choose(snapshot: Snapshot, rule: str | Rule = DEFAULT) -> bool:
+    """Return whether a training held enough samples out to choose by a rule.
+
+    A number for each class is judged on other samples of a class than it was fitted on: some class needs
+    two. A strength is one number for all classes, and any sample judges it.
+
+    Args:
+        snapshot: of the training.
+        rule: as of `evaluate`.
+    """
+    if "held-out" not in snapshot.features:
+        return False
+    _, of_class = np.unique(snapshot.labels["held-out"], return_counts=True)
+    return bool(of_class.max(initial=0) > 1) or not isinstance(find_rule(rule), PerClass)
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

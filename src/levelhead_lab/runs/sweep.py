@@ -32,7 +32,7 @@ from levelhead.support.text import read as read_text
 
 from ..lab.choices import Executor
 from ..lab.recipe import parse_toml
-from .evaluate import evaluate, rule_for
+from .evaluate import can_choose, evaluate, rule_for
 from .packed import run_packed
 from .run import run
 from .run_folder import Run
@@ -47,7 +47,7 @@ _WHERE: dict[Executor, Where] = {"local": "processes", "packed": "here", "ray": 
 
 
 class SweepRow(TypedDict):
-    """The errors of one run on its test set, from 0 to 1; the adjusted ones None without held-out samples."""
+    """The errors of one run on its test set, from 0 to 1; the adjusted ones None with too few held-out samples."""
 
     run: str  # its folder
     method: str
@@ -329,7 +329,7 @@ def sweep_grid(
 
 
 def sweep_row(outcome: Outcome) -> SweepRow:
-    """Return the errors of a run on its test set: as trained and, if it held samples out, adjusted.
+    """Return the errors of a run on its test set: as trained and, if it held enough samples out, adjusted.
 
     The rule is the method's own, or the default. Its strength is chosen on the held-out samples even
     where the method has one, so that the rows of a sweep can be compared.
@@ -351,7 +351,7 @@ def sweep_row(outcome: Outcome) -> SweepRow:
         "error": measure.error(logits, labels),
         "balanced_error": measure.balanced_error(logits, labels),
     }
-    if "held-out" in snapshot.features:
+    if can_choose(snapshot, rule):
         evaluation = evaluate(snapshot, rule=rule)
         row["rule"] = evaluation.tuned.rule
         row["strength"] = evaluation.tuned.strength
@@ -367,7 +367,7 @@ def _table(rows: list[SweepRow]) -> str:
     for row in rows:
         error = _errors_text(row["error"], row["adjusted_error"])
         balanced = _errors_text(row["balanced_error"], row["adjusted_balanced_error"])
-        by = "nothing: no samples were held out"
+        by = "nothing: no or too few samples were held out"
         if row["rule"] is not None:
             by = RULES[row["rule"]].text(row["strength"])
         lines.append(f"{row['run']:{width}}{error:>18}{balanced:>18}  {by}")

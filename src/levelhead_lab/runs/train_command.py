@@ -29,7 +29,7 @@ from ..lab.data import Data
 from ..lab.progress import epoch_progress
 from ..lab.stages import stages
 from . import checkpoint
-from .evaluate import evaluate, rule_for, usual_rule
+from .evaluate import can_choose, evaluate, rule_for, usual_rule
 from .export import export
 from .run import run
 from .run_folder import EpochRecord, JsonObject, Run
@@ -274,14 +274,13 @@ def evaluate_and_export(
     options = options or TrainOptions()
     snapshot = trained.snapshot
     facts = trained.result
-    # Without samples to choose on and without a strength, the head stays as it is: RS at strength 0.
-    not_chosen = options.strength is None and "held-out" not in snapshot.features
     strength = options.strength
+    rule = options.rule or rule_for(spec.resolve_method(), usual_rule(strength))
+    # Without enough samples to choose on and without a strength, the head stays as it is: RS at strength 0.
+    not_chosen = strength is None and not can_choose(snapshot, rule)
     if not_chosen:
         strength = 0.0
         rule = usual_rule(strength)
-    else:
-        rule = options.rule or rule_for(spec.resolve_method(), usual_rule(strength))
     evaluation = evaluate(snapshot, strength=strength, rule=rule)
     tuned = evaluation.tuned
     changes = tuned.adjustment.changes
@@ -304,9 +303,16 @@ def evaluate_and_export(
         "",
     ]
     if not_chosen:
+        reason = "no samples were held out to choose on"
+        larger = f"{option('hold_out')} 0.1"
+        if "held-out" in snapshot.features:
+            reason = (
+                "one sample of each class was held out to choose on, too few for a number per class"
+            )
+            larger = f"a larger {option('hold_out')}"
         lines.append(
-            "no samples were held out to choose on, so the head is as trained; pass "
-            f"{option('strength')} to set a strength, or train another network with {option('hold_out')} 0.1"
+            f"{reason}, so the head is as trained; pass {option('strength')} to set a strength, or train another "
+            f"network with {larger}"
         )
     elif changes and not adjusted:
         lines.append(
