@@ -2,7 +2,7 @@
 
 Lengths of weight vectors (`relative_norms`, `norm_follows_count`) are what RS and WVN change. Angles between features
 (`centers`, `angular_sigma`, `center_gap`) tell how well a class was learned, whatever the head does with it.
-`boundary_angles` is where two classes meet, and `oracle_head` the best that any head could do with the features.
+`boundary_angles` is where two classes meet, and `oracle_head` what a head that knows the labels does with the features.
 
 Everything is a pure function of arrays, in float64, and angles are in degrees. `record` keeps the results, claims and
 figures read them from there.
@@ -161,7 +161,7 @@ def oracle_head(
     steps: int = 2000,
     tolerance: float = 1e-5,
 ) -> Oracle:
-    """Return the best linear head for given features: its error bounds what any adjustment of the head can reach.
+    """Return the head of least cross entropy on given features: hardly another one has a lower error on them.
 
     This minimizes mean cross entropy + decay/2 ||W||^2 by L-BFGS. The samples count as they come: on a balanced test
     set that is the balanced loss.
