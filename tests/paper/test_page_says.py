@@ -141,6 +141,16 @@ def test_more_steps_win_back_less_than_half_of_what_under_sampling_loses(records
     assert "less than half" in METHODS["under-sample"].card
 
 
+def test_cells_of_heads_without_a_hold_out_are_empty_and_it_is_said(said):
+    rows = [line for line in said["heads"].splitlines() if line.startswith("| CIFAR")]
+    lacking = [row for row in rows if row.endswith("|  |  |  |")]
+    assert lacking == [row for row in rows if "a tenth held out" not in row] != []
+    assert (
+        "empty where a network was trained on all images, and has no hold-out"
+        in (said["heads-text"])
+    )
+
+
 def test_what_is_said_of_table_2(records, said):
     theirs = dict(
         zip(tables()["table2-sources"]["columns"], tables()["table2"]["columns"], strict=True)

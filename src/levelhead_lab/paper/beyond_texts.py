@@ -313,8 +313,8 @@ def _companions_text(companions: Sequence[RefittedCompanion]) -> str:
         f"images held out, has {trained['alone']:.2f} where a new head fitted to the features of the plain "
         f"network has {plain['new head']:.2f}; on the hold-out alone, that network comes to "
         f"{plain['RS']:.2f} by RS, {plain['shift']:.2f} by the shift, {plain['offsets']:.2f} by an offset "
-        f"and {plain['vector']:.2f} by a scale and an offset for each class. Features of other columns are "
-        "not stored."
+        f"and {plain['vector']:.2f} by a scale and an offset for each class. Cells are empty where a network was "
+        "trained on all images, and has no hold-out to fit on. Features of other columns are not stored."
     )
 
 
