@@ -83,7 +83,6 @@ def train_missing(
     """
     began = time.monotonic()
     results = Path(results)
-    results.mkdir(parents=True, exist_ok=True)
     todo = missing(wanted, results)
     train = partial(_train_group, runs=Path(runs).absolute(), slots=slots, device=device)
     where: Where = "ray"
@@ -92,6 +91,7 @@ def train_missing(
         _check_data_and_device(todo, device)
         # Neither could be sent to another machine.
         train = partial(train, say=say, report=report)
+    results.mkdir(parents=True, exist_ok=True)
     groups = group_trainings(todo, slots)
     trained = run_tasks(groups, train, where=where, until=until, device=device)
     all_images = sum(training.images for training in todo)
