@@ -33,8 +33,9 @@ def test_pipes_sockets_and_devices_are_refused_without_being_opened(tmp_path, mo
 
 
 def test_folders_absent_files_and_names_that_cannot_be_are_refused(tmp_path):
-    with pytest.raises(IsADirectoryError, match="a folder; expected a file of logits"):
-        check_regular_file(tmp_path, "logits")
+    for wanted in ("logits", "one that `levelhead tune` wrote"):
+        with pytest.raises(IsADirectoryError, match=f"a folder, and no file; expected {wanted}$"):
+            check_regular_file(tmp_path, wanted)
     for name in ("none", "none/of/these"):
         with pytest.raises(FileNotFoundError, match="no such file; expected logits"):
             check_regular_file(tmp_path / name, "logits")

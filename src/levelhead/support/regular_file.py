@@ -47,9 +47,7 @@ def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
     except ValueError as error:  # a name with a null byte
         raise LevelheadError(f"{str(path)!r}: not the name of a file ({error})") from None
     if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(
-            f"{path}: a folder; expected a file of {wanted.removeprefix('a file of ')}"
-        )
+        raise IsADirectoryError(f"{path}: a folder, and no file; expected {wanted}")
     if not stat.S_ISREG(status.st_mode):
         kind = _OTHER_KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
         raise LevelheadError(f"{path}: {kind}; expected a regular file that holds {wanted}")
