@@ -90,6 +90,9 @@ def test_rules_of_one_name_are_told_apart_by_their_strengths():
     ("rules", "message"),
     [
         (["shift", lh.rules.Shift(range=(0, 8))], "rules: 'shift' is there twice"),
+        ("shift", "rules: expected a list of at least one rule, got 'shift'"),
+        (lh.rules.Shift(), r"rules: expected a list of at least one rule, got Shift\("),
+        ([], r"rules: expected a list of at least one rule, got \[\]"),
         ([lh.rules.Rescale(0.5), lh.rules.Rescale(0.5)], "rules: 'rescale 0.5' is there twice"),
         (["tau"], "rule: 'tau' needs the weight norms"),  # asked for, it is not left out in silence
         (["magic"], "rule: expected 'offsets', 'shift'"),

@@ -2,8 +2,8 @@
 
 `compare` checks the samples once and calls `tune_given` with every rule of `RULES`. Each call deals the folds by
 the same seed, so that the gains differ by the rules and not by the draw (with a generator for `rng`, each draws
-its own). Rules that cannot act on the scores at hand, as those that multiply cannot on probabilities, are left
-out, with the reason.
+its own). Rules that cannot act on the scores at hand, as `rescale` cannot on probabilities, are left out, with
+the reason.
 
 To choose the best of several by their gains overstates that gain. `tune` therefore has one rule by default and
 compares nothing.
@@ -134,6 +134,9 @@ def compare(
     goal = Goal.of(metric)
     wanted = list(RULES.values())
     if rules is not None:
+        if isinstance(rules, str | Rule) or not rules:
+            reason = f"expected a list of at least one rule, got {rules!r}"
+            raise LevelheadError(reason, parameter="rules")
         wanted = [find_rule(rule) for rule in rules]
     tuned: dict[str, Tuned] = {}
     left_out: dict[str, str] = {}

@@ -484,8 +484,9 @@ class Scales(PerClass):
 class Vector(PerClass):
     """Vector scaling: a scale and an offset for each class (Guo et al. 2017).
 
-    ``w_k <- scale_k w_k`` and ``b_k <- scale_k b_k + offset_k``. For logits only, as all rules that
-    multiply; it has twice as many numbers to fit as `Offsets`.
+    ``w_k <- scale_k w_k`` and ``b_k <- scale_k b_k + offset_k``. Chosen on probabilities it is for
+    scores alone, as no head multiplies their logarithms. It has twice as many numbers to fit as
+    `Offsets`.
 
     >>> from levelhead import tune
     >>> rng = np.random.default_rng(0)
