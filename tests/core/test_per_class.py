@@ -123,6 +123,24 @@ def test_of_many_samples_one_step_from_the_fit_on_all_is_close_to_each_fit(name,
             assert np.ptp(step.offset - other.offset) < 0.25 * moved
 
 
+@pytest.mark.parametrize("added", [-2.0, 1.0, 2.0])
+def test_of_very_many_samples_the_offset_of_a_rare_class_is_fitted_to_its_own(added):
+    sizes = np.array([150_000, 49_000, 980, 20])
+    labels = np.repeat(np.arange(4), sizes)
+    rng = np.random.default_rng(0)
+    logits = 3 * np.eye(4)[labels] + rng.normal(size=(200_000, 4)) + np.log(sizes / 200_000)
+    logits[:, 3] += added  # so that the model expects too few of it, or too many
+    samples = samples_of(logits.astype(np.float32), labels, sizes)
+    fits, temperature = fit_per_class(samples, MASKS["offsets"])
+    # The slope of the loss is 0 where as many are expected of each class as there are, but for the hold.
+    # What is left of it, over the curvature, is how far the offset is from there.
+    c = fits.whole.offset / temperature
+    expected = np.exp(log_softmax(logits / temperature + mix_of(samples) + c, axis=1))
+    slope = expected.sum(axis=0) - sizes + HELD * c
+    curvature = (expected * (1 - expected)).sum(axis=0) + HELD
+    assert np.abs(slope / curvature).max() < 0.03
+
+
 def test_one_step_is_near_the_fit_on_samples_given_so_often():
     logits, labels = calibrated(6, 1500)
     times = np.random.default_rng(0).multinomial(1500, np.full(1500, 1 / 1500))  # a bootstrap's

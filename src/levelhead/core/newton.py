@@ -5,8 +5,8 @@ nobody writes down: conjugate gradients only ask for its product with a directio
 products with the samples. C fits that share their samples are solved at once, a column each.
 
 `Fit` is the vector with its few operations, `Curvature` what `per_class.LogLoss` makes at a place, `solve` the
-step from there. Everything is in terms of `+`, `*` and `sum`, which arrays and tensors have alike: no library is
-imported, and the numbers stay where they are.
+step from there. Steps are in terms of `+`, `*` and `sum`, which arrays and tensors have alike: the numbers stay
+where they are.
 
 Reference: Nocedal and Wright, Numerical Optimization, 2006, section 7.1.
 """
@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..support.arrays import Array
+import numpy as np
+
+from ..support.arrays import Array, to_numpy
 
 _STEPS = 12  # of conjugate gradients: Newton's step need not be exact, as others follow
 _ENOUGH = 1e-4  # of the squared length of the residual, at which it is exact enough
@@ -42,6 +44,10 @@ class Fit(NamedTuple):
     def over(self, other: Fit) -> Fit:
         """Return ``self / other``, entry by entry."""
         return Fit(self.a / other.a, self.c / other.c)
+
+    def in_float64(self) -> Fit:
+        """Return both as arrays of float64 on the host."""
+        return Fit(to_numpy(self.a).astype(np.float64), to_numpy(self.c).astype(np.float64))
 
     def inner(self, other: Fit) -> Array:
         """Return the inner product of each column, [C]."""

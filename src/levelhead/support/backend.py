@@ -10,7 +10,7 @@ import numpy as np
 
 from .arrays import Array, is_torch, like
 
-__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_min", "row_sum"]
+__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_min", "row_sum", "total_sum"]
 
 
 def exp(x: Array) -> Array:
@@ -46,6 +46,15 @@ def row_sum(x: Array) -> Array:
     if is_torch(x):
         return x.sum(1, keepdim=True)
     return x.sum(axis=1, keepdims=True)
+
+
+def total_sum(x: Array) -> float:
+    """Return the sum of all numbers of x, added up in float64."""
+    if is_torch(x):
+        import torch
+
+        return float(x.sum(dtype=torch.float64))
+    return float(x.sum(dtype=np.float64))
 
 
 def column(x: Array, labels: np.ndarray) -> Array:
