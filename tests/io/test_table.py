@@ -1,5 +1,7 @@
 """Tables of predictions: the logits, the labels and the rest are told apart by titles and values."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -245,6 +247,30 @@ def test_categories_and_numbers_of_a_parquet_file_are_read_as_pandas_has_them(tm
     frame = pd.DataFrame({"a": pd.Categorical(["x", "y", "x"]), "b": np.array([1, 2, 3], np.int8)})
     table = read_table(save(frame, tmp_path / "x.parquet"))
     assert [column.tolist() for column in table.columns] == [["x", "y", "x"], [1, 2, 3]]
+
+
+def test_columns_that_cannot_be_scores_are_ignored_and_said(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(label=LABELS)
+    beside = {
+        "right": [True, False] * 3,
+        "meta": [{"page": i} for i in range(6)],
+        "time": [datetime.time(i) for i in range(6)],
+        "words": [["a"] * i for i in range(6)],
+        "tokens": [[7] * i for i in range(6)],
+    }
+    for title, values in beside.items():
+        frame[title] = values
+    path = save(frame, tmp_path / "x.parquet")
+    samples, lines = heard(path)
+    check(samples, NAMES)
+    ignored = "right, meta, time, words, tokens are not classes and are ignored"
+    assert lines[1] == f"{path}: {ignored}; its classes are cat, dog, owl"
+    parts = list(read_parts(path, 3, NAMES).parts)
+    copied = {title: values.tolist() for title, values in parts[0].others.items()}
+    assert [*copied] == ["label", *beside]
+    assert [list(words) for words in copied.pop("words")] == beside["words"]
+    assert [list(tokens) for tokens in copied.pop("tokens")] == beside["tokens"]
+    assert all(copied[title] == beside[title] for title in ("right", "meta", "time"))
 
 
 def test_a_missing_number_among_numbered_logits_is_refused(tmp_path):

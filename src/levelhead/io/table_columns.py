@@ -105,6 +105,8 @@ def find_columns(
     else:
         label = _find_label(titles, lambda i: _may_be_labels(table, i))
         columns = [i for i in range(len(titles)) if i != label]
+        # Of numbers, those that are true or false say something about a sample and are no scores.
+        columns = [i for i in columns if table.columns[i].dtype.kind != "b"]
         places = [i for i in columns if not _is_id(titles[i], table.columns[i])]
         called = [titles[i] for i in places]
     places, called = _in_order(places, called, given)

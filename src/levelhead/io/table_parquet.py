@@ -112,7 +112,7 @@ def _of_arrow(table: ArrowTable) -> Table:
 
 
 def _from_arrow(name: str, column: ArrowColumn) -> np.ndarray:
-    """Return a column as numbers [N], texts [N] as objects, or, of lists of numbers, [N, K].
+    """Return a column as numbers [N], or [N, K] of lists of numbers; anything else as objects [N].
 
     Raises:
         LevelheadError: it has empty cells, which numpy would turn into NaN; or lists that are no
@@ -127,14 +127,17 @@ def _from_arrow(name: str, column: ArrowColumn) -> np.ndarray:
     kind = column.type
     if types.is_dictionary(kind):
         return _texts(column)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _rows_of_lists(name, column)
+    # Lists of texts, structs, times and the like are no scores: they are copied, if at all.
+    inner = kind
+    while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        inner = inner.value_type
+    if inner != kind and types.is_primitive(inner):
+        return _rows_of_lists(name, column, whole=types.is_integer(inner))
     values = column.to_numpy()
     if values.dtype.kind in "iufb":
         return values
-    # Decimals come as Python's; anything else, such as a struct, is no number to `float`.
-    if values.dtype.kind == "O" and len(values) and not isinstance(values[0], str | bytes):
-        return np.array([float(value) for value in values.tolist()])  # decimals
+    if types.is_decimal(kind):
+        return np.array([float(value) for value in values.tolist()])
     return values.astype(object)
 
 
@@ -151,12 +154,17 @@ def _texts(column: ArrowColumn) -> np.ndarray:
     return np.concatenate(placed)
 
 
-def _rows_of_lists(name: str, column: ArrowColumn) -> np.ndarray:
-    """Return a column of lists of numbers, all of one length, as [N, K]."""
+def _rows_of_lists(name: str, column: ArrowColumn, *, whole: bool) -> np.ndarray:
+    """Return a column of lists of numbers, all of one length, as [N, K].
+
+    Whole numbers may come in lists of different lengths, as tokens do: they are no scores.
+    """
     from pyarrow import compute
 
     functions: Any = compute  # pyarrow makes them when it is imported
     lengths = functions.unique(functions.list_value_length(column)).to_pylist()
+    if whole and len(lengths) > 1:
+        return column.to_numpy()
     parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
     if len(lengths) != 1 or any(part.dtype.kind not in "iufb" for part in parts):
         raise LevelheadError(
