@@ -669,6 +669,17 @@ def test_percentages_are_not_taken_for_logits(opened, tmp_path):
 
 
 @slow
+def test_one_score_and_its_label_are_not_taken_for_two_classes(opened, tmp_path):
+    labels = np.repeat([0, 1], [40, 10])
+    frame = pd.DataFrame({"score": np.linspace(-2, 2, 50), "label": labels})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    page = opened()
+    page.set_input_files("#files", tmp_path / "x.csv")
+    said = page.get_by_text("Expected at least two classes; for one score z per sample, give two")
+    said.wait_for(timeout=5000)
+
+
+@slow
 @pytest.mark.parametrize("title", ["{}", "logit_{}"])
 def test_decimal_commas_are_said(opened, tmp_path, title):
     logits, labels, _ = long_tail(300, 3, dtype=np.float64)
