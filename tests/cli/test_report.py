@@ -174,12 +174,29 @@ def test_titles_and_the_models_file_are_shown(files, levelhead):
             "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]",
         ),
         (["tuned.json", "--rule", "shift"], "--rule: the choice is made already, in a tuned.json"),
+        (
+            ["tuned.json", "--tuned", "seven.json"],
+            "--tuned: tuned.json is a choice already; leave it out",
+        ),
+        (
+            ["tuned.json", "--labels", "Y.npy"],
+            "--labels: this is for logits; leave it out",
+        ),
+        (
+            ["tuned.json", "--chosen-on", "test"],
+            "--chosen-on: this is for logits; leave it out",
+        ),
+        (
+            ["all.npz", "--counts", "5,4,3,2"],
+            "all.npz: holds counts too, and the counts given differ from them; leave out",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
     (files / "broken.safetensors").write_bytes(b"no")
     np.save("short.npy", np.array([1, 2, 3]))
     np.save("none.npy", np.ones((0, 4)))
+    np.savez("all.npz", logits=np.load("L.npy"), counts=COUNTS)
     with lh.warnings.quiet():
         tuned = lh.tune_unlabelled(np.load("L.npy")).to_dict()
         lh.tune_unlabelled(2 + np.eye(7)).save("seven.json")
@@ -196,6 +213,14 @@ def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, s
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert says in err
     assert sorted(files.iterdir()) == before
+
+
+def test_a_choice_stands_beside_logits_with_their_labels(files, levelhead):
+    levelhead(*TUNE, "-o", "tuned.json")
+    np.save("M.npy", 2 * np.load("L.npy"))
+    inputs = ("report", "tuned.json", "M.npy", "--labels", "Y.npy")
+    assert levelhead(*inputs, "-o", "p.html")[0] == 0
+    assert "2 models side by side" in words_of(files / "p.html")
 
 
 def test_an_existing_page_is_kept_unless_forced(files, levelhead):

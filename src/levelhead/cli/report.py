@@ -27,6 +27,7 @@ from .options import (
     PageModel,
     RuleName,
 )
+from .scores import refuse
 from .words import PlainCommand
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def report(
     """
     from ..io.arrays import read_names
     from ..report import is_records, of_file, write
+    from ..report.sources import are_samples
 
     check_outputs(page=out, force=force)
     # The paper's records have tables; everything else is a model, with a title of its own.
@@ -92,6 +94,15 @@ def report(
     if title and len(title) != len(models):
         expected = f"expected {len(models)}, one for each model, got {len(title)}"
         raise LevelheadError(expected, parameter="title")
+    if not any(map(are_samples, models)):
+        refuse(
+            "this is for logits; leave it out",
+            labels=labels,
+            counts=counts,
+            names=names,
+            label_column=label_column,
+            chosen_on=chosen_on if chosen_on != "held-out" else None,
+        )
     titles: Sequence[str | None] = title or [None] * len(models)
     # Options hold for all inputs: several models on the same samples, side by side.
     class_names = read_names(names)

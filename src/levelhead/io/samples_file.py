@@ -215,11 +215,13 @@ def _read_beside(
         file = source
     both = given is not None and inside not in (None, given)
     if both and not _same_values(values, get, inside):
-        here = file or f"the {what} given"
+        here, differ = f"the {what} given", "differ"
+        if file is not None:
+            here, differ = str(file), "differs"
         way_out = f"name the logits alone: {scores.source}:logits"
         if inside == scores.label:
             way_out = "take that column out of the table"
-        aside = f"{here} differs from them; leave out {here}, or {way_out}"
+        aside = f"{here} {differ} from them; leave out {here}, or {way_out}"
         raise LevelheadError(f"{scores.source}: holds {what} too, and {aside}")
     return _Beside(values, file)
 

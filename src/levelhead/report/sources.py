@@ -57,7 +57,7 @@ def of_file(
 
     Raises:
         LevelheadError: a file of no known kind, or what does not go together: a metric or a rule beside
-            a choice that is made already.
+            a choice that is made already, or two choices.
         OSError: a file that cannot be read.
 
     >>> from tempfile import TemporaryDirectory
@@ -73,6 +73,8 @@ def of_file(
     place = Path(path)
     choice = None
     if tuned is not None:
+        if place.suffix == ".json":
+            raise LevelheadError(f"{place} is a choice already; leave it out", parameter="tuned")
         choice = read_tuned(tuned)
     if choice is not None or place.suffix == ".json":
         for parameter, value in (("rule", rule), ("metric", metric)):
@@ -104,6 +106,12 @@ def of_file(
     if model is not None:
         subject = replace(subject, model=str(model))
     return subject
+
+
+def are_samples(path: str | Path) -> bool:
+    """Return whether a path is a file of logits: only those take labels, counts and names beside them."""
+    place = Path(path)
+    return not place.is_dir() and place.suffix != ".json" and not _is_snapshot(place)
 
 
 def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None = None) -> Subject:
