@@ -162,7 +162,10 @@ def test_titles_and_the_models_file_are_shown(files, levelhead):
             ["L.npy", "--labels", "Y.npy", "--metric", "magic"],
             "--metric: expected error, balanced_error",
         ),
-        (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
+        (
+            ["L.npy", "--counts", "C.json", "--rule", "tau"],
+            "levelhead: --rule: 'tau' needs the weight norms of the head\n",
+        ),
         (["L.npy", "--labels", "Y.npy", "--tuned", "seven.json"], "7"),
         (["L.npy", "--tuned", "old.json"], "an older levelhead wrote it"),
         (["text.json"], "text.json: not a file that `levelhead tune` wrote (scale: expected"),

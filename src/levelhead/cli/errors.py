@@ -101,8 +101,11 @@ def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
     text = " ".join(text.split())
     if error.advice is None or error.advice.parameter not in options:
         return text
-    # "pass missing='neutral' to ..." as "pass --missing neutral to ...".
     parameter, value, effect = error.advice
+    # The parameter itself without a word to type: in Python `rule` may be an object as well.
+    if parameter == error.parameter and value is None:
+        return text
+    # "pass missing='neutral' to ..." as "pass --missing neutral to ...".
     option = options[parameter]
     if value is not None:
         option = f"{option} {value}"
