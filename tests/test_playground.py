@@ -669,6 +669,20 @@ def test_percentages_are_not_taken_for_logits(opened, tmp_path):
 
 
 @slow
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_text_that_the_command_line_refuses_is_refused(opened, tmp_path, encoding):
+    logits, labels, _ = long_tail(300, 3, dtype=np.float64)
+    names = ["chat", "chien", "zèbre"]
+    frame = pd.DataFrame(logits, columns=names).assign(label=[names[y] for y in labels])
+    frame.to_csv(tmp_path / "x.csv", index=False, encoding=encoding)
+    with pytest.raises(lh.LevelheadError, match="not valid UTF-8; save the file as UTF-8"):
+        read_files(tmp_path / "x.csv", None, None)
+    page = opened()
+    page.set_input_files("#files", tmp_path / "x.csv")
+    page.get_by_text("x.csv: not valid UTF-8; save the file as UTF-8").wait_for(timeout=5000)
+
+
+@slow
 def test_one_score_and_its_label_are_not_taken_for_two_classes(opened, tmp_path):
     labels = np.repeat([0, 1], [40, 10])
     frame = pd.DataFrame({"score": np.linspace(-2, 2, 50), "label": labels})
