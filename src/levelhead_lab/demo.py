@@ -312,7 +312,7 @@ def demo_text(result: DemoResult) -> str:
         f"{counts[0]:,} images of",
         f"{names[0]}s down to {counts[-1]} of {names[-1]}s. {real['held_out']:,} images that it has "
         "not seen, as imbalanced as",
-        "those, choose a number for each class, which is added to the bias of its head:",
+        "those, choose a number for each class, the biases that its head is given:",
         "",
         "    tuned = levelhead.tune(logits, labels, counts)",
         "    print(tuned.summary())",
