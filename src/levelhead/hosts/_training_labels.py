@@ -37,7 +37,7 @@ def count_training_labels(loader: object, classes: int | None = None) -> np.ndar
     Raises:
         LevelheadError: if samples are drawn by weight, or the labels cannot be read ahead.
     """
-    dataset = getattr(loader, "dataset", None)
+    dataset: Dataset = getattr(loader, "dataset", None)
     # One that was given a batch sampler has another sampler in that.
     batch_sampler = getattr(loader, "batch_sampler", None)
     sampler = getattr(batch_sampler, "sampler", getattr(loader, "sampler", None))
