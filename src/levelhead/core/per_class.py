@@ -36,7 +36,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..support.arrays import Array, is_torch, like, to_numpy
-from ..support.backend import column, exp, log, one_hot_sum, row_max, row_sum, total_sum
+from ..support.backend import column, exp, log, one_hot_sum, row_max, row_sum, sums_by, total_sum
 from ..support.errors import LevelheadError
 from ..support.logits import raise_masked
 from .adjustment import Adjustment, Fits
@@ -414,7 +414,7 @@ class _FactoredShares:
         return (self.odds @ (self.factor * direction.c)) / self.total
 
     def back(self, weights: Array) -> Fit:
-        c = self.factor * (self.odds.T @ (weights / self.total))
+        c = self.factor * sums_by(weights / self.total, self.odds)
         return Fit(c * 0, c)
 
     def squares(self, weights: Array) -> _Squares:
@@ -439,11 +439,12 @@ class _ScaledShares:
         return self.shares @ direction.c + self.scaled @ direction.a
 
     def back(self, weights: Array) -> Fit:
-        return Fit(self.scaled.T @ weights, self.shares.T @ weights)
+        return Fit(sums_by(weights, self.scaled), sums_by(weights, self.shares))
 
     def squares(self, weights: Array) -> _Squares:
         sums = self.back(weights)
-        return _Squares((self.scaled * self.standard).T @ weights, sums.a, sums.c)
+        of_squares = sums_by(weights, self.scaled * self.standard)
+        return _Squares(of_squares, sums.a, sums.c)
 
 
 class _Rows(NamedTuple):
