@@ -215,9 +215,11 @@ def _read_beside(
         file = source
     both = given is not None and inside not in (None, given)
     if both and not _same_values(values, get, inside):
-        here, differ = f"the {what} given", "differ"
+        here = f"the {what} given"
+        differ = "differ"
         if file is not None:
-            here, differ = str(file), "differs"
+            here = str(file)
+            differ = "differs"
         way_out = f"name the logits alone: {scores.source}:logits"
         if inside == scores.label:
             way_out = "take that column out of the table"
