@@ -11,7 +11,7 @@ from levelhead_lab.paper.distances import table2_distances
 from levelhead_lab.paper.headline import headline
 from levelhead_lab.paper.paper_tables import table2
 from levelhead_lab.paper.table2_readings import (
-    table2_everywhere_text,
+    table2_everywhere_table,
     table2_ldam_table,
     table2_ldam_text,
     table2_readings_table,
@@ -197,22 +197,42 @@ def test_readings_that_are_trained_everywhere_are_judged_in_the_last_epoch_and_i
         record = of_place[place]
         last.append(100 * record["error"] - published)
         best.append(100 * min(record["error"], record["best_epoch"]["error"]) - published)
-    (line,) = [line for line in table2_everywhere_text(records).splitlines() if "linear" in line]
-    for distances in (last, best):
-        *first, final = [f"{distance:+.1f}" for distance in distances]
-        assert f"{', '.join(first)} and {final}" in line
+    (line,) = [row for row in table2_everywhere_table(records).splitlines() if "linear" in row]
+    cells = [f"{before:+.1f} ({after:+.1f})" for before, after in zip(last, best, strict=True)]
     near = [sum(abs(points) < 1.005 for points in distances) for distances in (last, best)]
-    assert line.endswith(f"within a point in {near[0]} of 4 and {near[1]} of 4 columns.")
+    title = "LDAM-DRW, a linear head, and weight decay 5e-4"
+    within = f"{near[0]} of 4 ({near[1]} of 4)"
+    assert line == f"| {title} | {' | '.join([*cells, within])} |"
     assert near[0] < near[1]
 
 
-def test_the_control_of_readings_is_plain_training_as_described():
-    text = table2_everywhere_text(load_records(RECORDS))
-    assert text.startswith("- Baseline, as described: -0.5, -0.1, +0.2 and +0.7 points")
+def test_each_copied_row_as_described_stands_above_its_readings():
+    lines = table2_everywhere_table(load_records(RECORDS)).splitlines()
+    assert lines[0] == (
+        "| points from published | long-tail, ratio 100 | long-tail, ratio 10 | step, ratio 100 | "
+        "step, ratio 10 | within 1 point |"
+    )
+    titles = [line.split(" | ")[0].strip("| ") for line in lines[2:]]
+    rows = [title.partition(",")[0] for title in titles]
+    assert rows == sorted(rows)  # Baseline, CB, LDAM-DRW
+    described = [title for title in titles if title.endswith("as described")]
+    assert described == [f"{row}, as described" for row in dict.fromkeys(rows)]
+    assert [titles.index(title) for title in described] == [
+        rows.index(row) for row in dict.fromkeys(rows)
+    ]
+    assert lines[2].startswith(
+        "| Baseline, as described | -0.5 (-0.6) | -0.1 (-0.1) | +0.2 (+0.1) |"
+    )
 
 
-def test_without_networks_of_readings_the_text_says_so():
-    assert table2_everywhere_text([]) == "No such network has a record yet."
+def test_a_column_that_is_not_trained_is_left_empty():
+    (network,) = _networks_of_readings([0.63, 0.48, 0.61, 0.48])[-1:]
+    line = table2_everywhere_table([network]).splitlines()[-1]
+    assert line.endswith("decay 5e-4 |  |  |  | +0.6 (+0.6) | 1 of 1 (1 of 1) |")
+
+
+def test_without_networks_of_readings_the_table_has_no_row():
+    assert len(table2_everywhere_table([]).splitlines()) == 2
 
 
 def test_without_networks_of_ldam_the_text_says_so():

@@ -231,7 +231,7 @@ def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]
         "table2-readings-text": table2_readings.table2_readings_text(records),
         "table2-ldam": table2_readings.table2_ldam_table(records),
         "table2-ldam-text": table2_readings.table2_ldam_text(records),
-        "table2-everywhere-text": table2_readings.table2_everywhere_text(records),
+        "table2-everywhere": table2_readings.table2_everywhere_table(records),
         "table3": paper_tables.table3(records),
         "readings": row_texts.readings_table(records),
         "readings-text": row_texts.readings_text(records),

@@ -15,9 +15,10 @@ from ..methods import METHODS
 from .cells import BEST_EPOCH, Record, cell, top1_and_top5
 from .distances import table2_reading_distance
 from .markdown import markdown_table
-from .row_texts import NO_NETWORK, epochs_line
+from .row_texts import NO_NETWORK
 from .tables import (
     Table2Reading,
+    profile_title,
     published_errors,
     readings_of_table2,
     tables,
@@ -109,22 +110,38 @@ def table2_ldam_text(records: Sequence[Record]) -> str:
     )
 
 
-def table2_everywhere_text(records: Sequence[Record]) -> str:
-    """Say how near the readings come that are trained in every column, and plain training as described.
+def table2_everywhere_table(records: Sequence[Record]) -> str:
+    """Return how near the copied rows come as described, and by the readings that are trained in every column.
 
-    In the last epoch and in the best on test, as the source does not say which its table shows.
+    In the last epoch and, in parentheses, in the best on test, as the source does not say which its
+    table shows.
     """
-    described = [(column, "baseline") for column in tables()["table2-sources"]["columns"]]
-    lines = []
-    for reading in [
-        Table2Reading("baseline", "as described", tuple(described)),
-        *readings_of_table2(),
-    ]:
+    readings = [*_rows_as_described(), *readings_of_table2()]
+    rows = []
+    for reading in sorted(readings, key=lambda reading: _methods().index(reading.row)):
         last = table2_reading_distance(records, reading)
         best = table2_reading_distance(records, reading, BEST_EPOCH)
+        cells = []
+        for column in tables()["table2"]["columns"]:
+            text = ""
+            if column in last.points:
+                text = f"{last.points[column]:+.1f} ({best.points[column]:+.1f})"
+            cells.append(text)
+        within = ""
         if last.points:
-            lines.append(epochs_line(f"{METHODS[reading.row].title}, {reading.title}", last, best))
-    return "\n".join(lines) or NO_NETWORK
+            within = f"{last.near()} ({best.near()})"
+        rows.append((f"{METHODS[reading.row].title}, {reading.title}", [*cells, within]))
+    columns = [profile_title(column) for column in tables()["table2"]["columns"]]
+    return markdown_table(["points from published", *columns, "within 1 point"], rows)
+
+
+def _rows_as_described() -> list[Table2Reading]:
+    """Return every copied row by the recipe as the source describes it."""
+    columns = tables()["table2-sources"]["columns"]
+    return [
+        Table2Reading(row, "as described", tuple((column, row) for column in columns))
+        for row in _methods()
+    ]
 
 
 def _ldam_distances(records: Sequence[Record]) -> dict[RecipeReading, float]:
