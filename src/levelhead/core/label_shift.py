@@ -28,11 +28,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ..support.arrays import Array
 from ..support.errors import LevelheadError
 from ..support.logits import log_softmax
 from ..support.warnings import LevelheadWarning, PriorWarning
 from .class_names import title
-from .newton import Fit
 from .per_class import LogLoss, Mask
 from .samples import Samples
 
@@ -136,7 +136,7 @@ class Em:
         return calibrated_loss(self.labelled, self.counts)
 
     @cached_property
-    def _fit(self) -> Fit:
+    def _fit(self) -> Array:
         """The calibration by all held-out samples."""
         assert self._loss is not None
         return self._loss.fit()
@@ -148,7 +148,7 @@ class Em:
             return np.exp(log_softmax(self.unlabelled - np.log(self.counts)))
         return self._ratios_by(self._loss, self._fit)
 
-    def _ratios_by(self, loss: LogLoss, fit: Fit) -> np.ndarray:
+    def _ratios_by(self, loss: LogLoss, fit: Array) -> np.ndarray:
         """Return the ratios of scores that a fit has calibrated for the training mix."""
         calibrated = loss.adjustment(fit).scores(self.unlabelled) / loss.temperature
         return np.exp(log_softmax(calibrated - np.log(self.counts)))

@@ -25,6 +25,8 @@ The road: `fit_per_class` makes a `LogLoss` at its temperature and asks it for a
 `LogLoss.minimize` takes Newton's steps: it looks at the probabilities of a fit (`_shares_of`, which gives
 `_Shares`), and from these has the loss (`_value`), its slopes (`_gradient`) and their slopes (`_curvature`).
 `LogLoss.adjustment` turns a and c into a scale and an offset of the scores as they were given.
+
+A fit is an array [P, K, C]: of P numbers for each of K classes, c last, for C sets of samples.
 """
 
 from __future__ import annotations
@@ -36,12 +38,22 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..support.arrays import Array, is_torch, like, to_numpy
-from ..support.backend import column, exp, log, one_hot_sum, row_max, row_sum, sums_by, total_sum
+from ..support.backend import (
+    column,
+    exp,
+    log,
+    one_hot_sum,
+    row_max,
+    row_sum,
+    stack,
+    sums_by,
+    total_sum,
+)
 from ..support.errors import LevelheadError
 from ..support.logits import raise_masked
 from .adjustment import Adjustment, Fits
 from .calibration import fit_temperature
-from .newton import Curvature, Fit, solve
+from .newton import Curvature, inner, solve
 from .samples import Samples
 
 HELD = 2.0  # samples by which each class is held near what the counts ask for
@@ -116,7 +128,7 @@ class LogLoss:
 
     # ---- What is fitted ------------------------------------------------------------------------
 
-    def fit_folds(self) -> tuple[Fit, list[Fit]]:
+    def fit_folds(self) -> tuple[Array, list[Array]]:
         """Return the fit on all samples, and one without each fold of `samples.folds`."""
         every = np.ones(len(self.samples.labels))
         whole = self.minimize(self._rows(every), self._nothing)
@@ -126,18 +138,18 @@ class LogLoss:
             return whole, [self.minimize(self._rows(weights), whole) for weights in kept]
         return whole, self._step_from(whole, kept)
 
-    def fit(self) -> Fit:
+    def fit(self) -> Array:
         """Return the fit on all samples."""
         return self.minimize(self._rows(np.ones(len(self.samples.labels))), self._nothing)
 
-    def refit(self, times: np.ndarray, whole: Fit) -> Fit:
+    def refit(self, times: np.ndarray, whole: Array) -> Array:
         """Return the fit on samples that count so often, [N], by one step from the fit on all.
 
         That is what a bootstrap needs: its intervals are those of whole fits, six times sooner.
         """
         return self._step_from(whole, [times])[0]
 
-    def minimize(self, rows: _Rows, start: Fit) -> Fit:
+    def minimize(self, rows: _Rows, start: Array) -> Array:
         """Return the minimum on some samples, by Newton's steps from a start.
 
         The loss is convex, so that a Newton step with halving cannot fail: it ends where no number would
@@ -145,10 +157,10 @@ class LogLoss:
 
         Args:
             rows: which samples count; one set of them.
-            start: [K, 1] each; that on all samples is near every fit without a fold.
+            start: [P, K, 1]; that on all samples is near every fit without a fold.
         """
-        fit = start.times(rows.free)
-        shares = self._shares_of(fit.plus(rows.mix))
+        fit = start * rows.free
+        shares = self._shares_of(fit + rows.mix)
         value = self._value(rows, fit, shares)
         # A million samples tell the offset of their class to 1e-3: in float32 that is enough. In float64
         # it is right to about 1e-9, as the playground's fit in the browser is to be the same.
@@ -159,16 +171,15 @@ class LogLoss:
             gradient = self._gradient(rows, fit, shares)
             curvature = self._curvature(rows, shares)
             # The slope of a rare class is small beside the samples of all, and yet far from 0 beside its own.
-            moves = gradient.over(curvature.diagonal)
-            if max(float(abs(part).max()) for part in moves) < enough:
+            if float(abs(gradient / curvature.diagonal).max()) < enough:
                 break
             step = solve(curvature, gradient)
-            slope = float(gradient.inner(step).sum())
+            slope = float(inner(gradient, step).sum())
             # Half of the step, as long as the loss falls by less than its slope promises (Armijo).
             size = 1.0
             while True:
-                tried = fit.plus(step, -size)
-                shares_there = self._shares_of(tried.plus(rows.mix))
+                tried = fit - size * step
+                shares_there = self._shares_of(tried + rows.mix)
                 lower = self._value(rows, tried, shares_there)
                 if lower <= value - 1e-4 * size * slope or size < 1e-6:
                     break
@@ -180,53 +191,51 @@ class LogLoss:
             value = lower
         return self._sound(fit)
 
-    def _step_from(self, whole: Fit, kept: list[np.ndarray]) -> list[Fit]:
+    def _step_from(self, whole: Array, kept: list[np.ndarray]) -> list[Array]:
         """Return the fits on several sets of samples, each by one step from the fit on all.
 
         All steps are one computation, with a column for each set. With many samples, a fit without
         a fold is so near to that on all that one step is enough.
 
         Args:
-            whole: the fit on all samples, [K, 1] each.
+            whole: the fit on all samples, [P, K, 1].
             kept: [N] each, how often each sample is in a set: 0 for those that are not.
         """
         rows = self._rows(np.stack(kept, axis=1))
         # With the mix of its set, each start has the probabilities of the whole, and these are found
         # once. A class that a set lacks is in them all the same.
-        start = whole.times(rows.free).plus(rows.mix, -1.0)
+        start = whole * rows.free - rows.mix
         shares = self._shares_of(whole)
         step = solve(self._curvature(rows, shares), self._gradient(rows, start, shares))
-        fits = start.plus(step, -1.0)
-        columns = [slice(i, i + 1) for i in range(len(kept))]
-        return [self._sound(Fit(fits.a[:, i], fits.c[:, i])) for i in columns]
+        fits = start - step
+        return [self._sound(fits[:, :, i : i + 1]) for i in range(len(kept))]
 
-    def _sound(self, fit: Fit) -> Fit:
+    def _sound(self, fit: Array) -> Array:
         """Return a fit in which every class's own score counts for it: no scale is near 0 or below."""
         if not self.mask.scales:
             return fit
         # The scale of a class is ``1 + a / spread``.
-        least = float((fit.a / self._spread).min())
+        least = float((fit[0] / self._spread).min())
         if least >= _LEAST_SCALE - 1:
             return fit
         # All are drawn toward 1 alike, until the least of them is large enough.
-        return Fit(fit.a * ((_LEAST_SCALE - 1) / least), fit.c)
+        return stack([fit[0] * ((_LEAST_SCALE - 1) / least), *fit[1:]])
 
-    def adjustment(self, fit: Fit) -> Adjustment:
-        """Return what a fit [K, 1] does to the scores as they were given.
+    def adjustment(self, fit: Array) -> Adjustment:
+        """Return what a fit [P, K, 1] does to the scores as they were given.
 
         The fitted scores are T times too small, and their base is left out: it is what the mix of
         the samples asks for, and the fit is for that of the training.
         """
-        a = to_numpy(fit.a).astype(np.float64).reshape(-1)
-        c = to_numpy(fit.c).astype(np.float64).reshape(-1)
-        mean = to_numpy(self._mean).reshape(-1)
-        spread = to_numpy(self._spread).reshape(-1)
-        scale = np.ones(len(a))
-        if self.mask.scales:
-            scale = 1 + a / spread
-        offset = np.zeros(len(c))
+        fitted = to_numpy(fit)[:, :, 0].astype(np.float64)
+        scale = np.ones(self.samples.classes)
+        offset = np.zeros(self.samples.classes)
         if self.mask.offsets:
-            offset = self.temperature * (c - a * mean / spread)
+            offset = self.temperature * fitted[-1]
+        if self.mask.scales:
+            steepness = fitted[0] / to_numpy(self._spread)[:, 0]
+            scale = 1 + steepness
+            offset = offset - self.temperature * steepness * to_numpy(self._mean)[:, 0]
         return Adjustment(scale, offset + 0.0, self.samples.smoothing)
 
     # ---- The loss and its slopes ---------------------------------------------------------------
@@ -244,32 +253,33 @@ class LogLoss:
         weights = like(kept, self.scores)
         # The log loss is ``log total - score of the true class``. The second part is linear in a and
         # c: its slopes are sums over the samples of each class, once and for all.
-        of_c = one_hot_sum(labels, weights, classes, self.scores)
-        of_a = of_c * 0
+        sums = one_hot_sum(labels, weights, classes, self.scores)
+        due = []
         if self.mask.scales:
             weighted = weights * column(self._standard, labels)[:, None]
-            of_a = one_hot_sum(labels, weighted, classes, self.scores)
-        free = like((to_numpy(of_c) > 0).astype(np.float64), self.scores)
-        return _Rows(weights, Fit(of_a, of_c), free, self._mix_among(to_numpy(of_c)))
+            due.append(one_hot_sum(labels, weighted, classes, self.scores))
+        if self.mask.offsets:
+            due.append(sums)
+        sizes = to_numpy(sums).astype(np.float64)
+        free = like((sizes > 0).astype(np.float64), self.scores)
+        return _Rows(weights, stack(due), free, self._mix_among(sizes))
 
-    def _mix_among(self, kept_sizes: np.ndarray) -> Fit:
+    def _mix_among(self, kept: np.ndarray) -> Array:
         """Return what takes the mix of all samples to that of some, by the sizes of its classes [K, C].
 
-        ``log(kept_k / m_k)``, less that of all classes together; 0 for a class that is not kept.
+        ``log(kept_k / m_k)`` for c, less that of all classes together; 0 for a class that is not kept.
         """
-        kept = kept_sizes.astype(np.float64)
-        mix = np.zeros(kept.shape)
+        mix = np.zeros((sum(self.mask), *kept.shape))
         if self.mask.offsets:
             share = kept / np.maximum(self.samples.sizes, 1)[:, None]
             share_of_all = kept.sum(axis=0) / len(self.samples.labels)
-            np.log(share / share_of_all, out=mix, where=kept > 0)
-        return Fit(like(0 * mix, self.scores), like(mix, self.scores))
+            np.log(share / share_of_all, out=mix[-1], where=kept > 0)
+        return like(mix, self.scores)
 
     @property
-    def _nothing(self) -> Fit:
-        """The fit that changes nothing, [K, 1] each, where the scores are."""
-        zero = like(np.zeros((self.samples.classes, 1)), self.scores)
-        return Fit(zero, zero)
+    def _nothing(self) -> Array:
+        """The fit that changes nothing, [P, K, 1], where the scores are."""
+        return like(np.zeros((sum(self.mask), self.samples.classes, 1)), self.scores)
 
     @cached_property
     def _odds(self) -> Array:
@@ -284,15 +294,13 @@ class LogLoss:
     @cached_property
     def _mean(self) -> Array:
         """What each column is centered by, [K, 1]; 0 where only scales are fitted."""
-        if not (self.mask.scales and self.mask.offsets):
-            return self._nothing.a
+        if not self.mask.offsets:
+            return like(np.zeros((self.samples.classes, 1)), self.scores)
         return self._z.mean(0)[:, None]
 
     @cached_property
     def _spread(self) -> Array:
         """What each column is divided by, [K, 1]: its standard deviation, 1 if it is constant."""
-        if not self.mask.scales:
-            return self._nothing.a + 1
         square = ((self._z - self._mean[:, 0]) ** 2).mean(0)
         spread = np.sqrt(to_numpy(square).astype(np.float64))
         return like(np.where(spread > 1e-9, spread, 1.0)[:, None], self.scores)
@@ -307,70 +315,59 @@ class LogLoss:
         """Scores of each class by which a is multiplied, [N, K]."""
         return (self._z - self._mean[:, 0]) / self._spread[:, 0]
 
-    def _shares_of(self, fit: Fit) -> _Shares:
+    def _shares_of(self, fit: Array) -> _Shares:
         """Return the probabilities of a fit, and the logarithm of each sample's denominator."""
         if not self.mask.scales:
             # Offsets are factors of odds that are known: no exponential of [N, K] is needed.
-            factor = exp(fit.c)
+            factor = exp(fit[0])
             total = self._odds @ factor
             return _FactoredShares(log(total), self._odds, factor, total)
         # Far scores may overflow: the largest exponent of each sample is taken out.
-        exponent = self._standard * fit.a[:, 0] + self._z + like(self.base, self._z) + fit.c[:, 0]
+        exponent = self._standard * fit[0, :, 0] + self._z + like(self.base, self._z)
+        if self.mask.offsets:
+            exponent += fit[1, :, 0]
         top = row_max(exponent)
         shares = exp(exponent - top)
         total = row_sum(shares)
         shares /= total
         # The odds have the largest exponent of their own taken out, which the labels' do not know.
         first = row_max(self._z + like(self.base, self._z))
-        return _ScaledShares(log(total) + top - first, shares, self._standard)
+        log_total = log(total) + top - first
+        return _ScaledShares(log_total, shares, self._standard, self.mask.offsets)
 
-    def _value(self, rows: _Rows, fit: Fit, shares: _Shares) -> float:
+    def _value(self, rows: _Rows, fit: Array, shares: _Shares) -> float:
         """Return the loss with its penalty, for one set of samples: what halving a step compares.
 
         In float64: of very many samples, those of a rare class are but the last digits of the sum.
         """
-        here = fit.in_float64()
-        held = HELD * float(here.inner(here).sum()) / 2
-        truth = float(here.inner(rows.due.in_float64()).sum())
+        here = to_numpy(fit).astype(np.float64)
+        held = HELD * float((here * here).sum()) / 2
+        truth = float((here * to_numpy(rows.due)).sum())
         return total_sum(rows.weights * shares.log_total) - truth + held
 
-    def _gradient(self, rows: _Rows, fit: Fit, shares: _Shares) -> Fit:
-        """Return the slopes of the loss, [K, C] each; 0 for what is not fitted."""
+    def _gradient(self, rows: _Rows, fit: Array, shares: _Shares) -> Array:
+        """Return the slopes of the loss, [P, K, C]; 0 for classes without a sample."""
         # What the model expects, less what the labels say, and the pull of the penalty.
         expected = shares.back(rows.weights)
-        a = HELD * fit.a + expected.a - rows.due.a
-        c = HELD * fit.c + expected.c - rows.due.c
-        return self._fitted(Fit(a, c), rows)
-
-    def _fitted(self, fit: Fit, rows: _Rows) -> Fit:
-        """Return slopes with 0 for what the rule does not fit, and for classes without a sample."""
-        masked = Fit(fit.a * float(self.mask.scales), fit.c * float(self.mask.offsets))
-        return masked.times(rows.free)
+        return (HELD * fit + expected - rows.due) * rows.free
 
     def _curvature(self, rows: _Rows, shares: _Shares) -> Curvature:
         """Return the second derivatives, as what multiplies a direction by them.
 
-        Written down they would be (2 K)^2 numbers a fit: 32 MB for a thousand classes, in float64.
+        Written down they would be (P K)^2 numbers a fit: 32 MB for two of each of a thousand classes, in
+        float64.
         """
         # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and
         # two parameters, the second is a product with the tables and one with their transpose.
-        squares = shares.squares(rows.weights)
+        held = shares.squares(rows.weights)
+        for part in range(len(held)):
+            held[part, part] += HELD
 
-        def product(direction: Fit) -> Fit:
+        def product(direction: Array) -> Array:
             moved = shares.back(shares.forward(direction) * rows.weights)
-            a = squares.aa * direction.a + squares.ac * direction.c - moved.a + HELD * direction.a
-            c = squares.ac * direction.a + squares.cc * direction.c - moved.c + HELD * direction.c
-            return self._fitted(Fit(a, c), rows)
+            return ((held * direction).sum(1) - moved) * rows.free
 
-        return Curvature(product, Fit(squares.aa + HELD, squares.cc + HELD))
-
-
-class _Squares(NamedTuple):
-    """Sums over samples of p times products of what a and c are multiplied by, [K, C] each."""
-
-    aa: Array  # the square of the standard score
-    ac: Array  # the standard score
-    cc: Array  # 1
+        return Curvature(product, stack([held[part, part] for part in range(len(held))]))
 
 
 class _Shares(Protocol):
@@ -385,16 +382,19 @@ class _Shares(Protocol):
         """The logarithm of each sample's denominator, [N, 1]."""
         ...
 
-    def forward(self, direction: Fit) -> Array:
+    def forward(self, direction: Array) -> Array:
         """Return by how much the mean score of each sample moves along a direction, [N, C]."""
         ...
 
-    def back(self, weights: Array) -> Fit:
-        """Return the sum over samples, weighted [N, C], of standard scores times p, and of p."""
+    def back(self, weights: Array) -> Array:
+        """Return the sum over samples, weighted [N, C], of p times what a and c are multiplied by, [P, K, C].
+
+        That is the standard score for a, and 1 for c.
+        """
         ...
 
-    def squares(self, weights: Array) -> _Squares:
-        """Return the sums over samples, weighted [N, C]."""
+    def squares(self, weights: Array) -> Array:
+        """Return such sums of p times the products of any two of these, [P, P, K, C]."""
         ...
 
 
@@ -410,16 +410,14 @@ class _FactoredShares:
     factor: Array  # [K, 1]
     total: Array  # [N, 1]
 
-    def forward(self, direction: Fit) -> Array:
-        return (self.odds @ (self.factor * direction.c)) / self.total
+    def forward(self, direction: Array) -> Array:
+        return (self.odds @ (self.factor * direction[0])) / self.total
 
-    def back(self, weights: Array) -> Fit:
-        c = self.factor * sums_by(weights / self.total, self.odds)
-        return Fit(c * 0, c)
+    def back(self, weights: Array) -> Array:
+        return (self.factor * sums_by(weights / self.total, self.odds))[None]
 
-    def squares(self, weights: Array) -> _Squares:
-        c = self.back(weights).c
-        return _Squares(c * 0, c * 0, c)
+    def squares(self, weights: Array) -> Array:
+        return self.back(weights)[None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,31 +427,37 @@ class _ScaledShares:
     log_total: Array  # [N, 1]
     shares: Array  # [N, K]
     standard: Array  # [N, K]
+    offsets: bool  # whether they are fitted, too
 
     @cached_property
-    def scaled(self) -> Array:
-        """The shares times the standard scores, [N, K]."""
-        return self.shares * self.standard
+    def _tables(self) -> list[Array]:
+        """The shares times what a is multiplied by, and times what c is, [N, K] each."""
+        scaled = self.shares * self.standard
+        if self.offsets:
+            return [scaled, self.shares]
+        return [scaled]
 
-    def forward(self, direction: Fit) -> Array:
-        return self.shares @ direction.c + self.scaled @ direction.a
+    def forward(self, direction: Array) -> Array:
+        return sum(table @ part for table, part in zip(self._tables, direction, strict=True))
 
-    def back(self, weights: Array) -> Fit:
-        return Fit(sums_by(weights, self.scaled), sums_by(weights, self.shares))
+    def back(self, weights: Array) -> Array:
+        return stack([sums_by(weights, table) for table in self._tables])
 
-    def squares(self, weights: Array) -> _Squares:
-        sums = self.back(weights)
-        of_squares = sums_by(weights, self.scaled * self.standard)
-        return _Squares(of_squares, sums.a, sums.c)
+    def squares(self, weights: Array) -> Array:
+        of_a = sums_by(weights, self._tables[0] * self.standard)
+        if not self.offsets:
+            return of_a[None, None]
+        both = self.back(weights)
+        return stack([stack([of_a, both[0]]), both])
 
 
 class _Rows(NamedTuple):
     """Samples that count in a fit; C of them at once."""
 
     weights: Array  # [N, C]
-    due: Fit  # [K, C] each, what of the slopes is due to the true classes alone
+    due: Array  # [P, K, C], what of the slopes is due to the true classes alone
     free: Array  # [K, C], 1 for a class that has a sample and 0 for one that stays as it is
-    mix: Fit  # [K, C] each, what is added to c where classes do not occur as among all samples
+    mix: Array  # [P, K, C], what is added to c where classes do not occur as among all samples
 
 
 def mix_of(samples: Samples) -> np.ndarray:

@@ -6,11 +6,23 @@ class (core/per_class.py) is written in these, once, for the host and for any de
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .arrays import Array, is_torch, like, to_numpy
 
-__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_min", "row_sum", "sums_by"]
+__all__ = [
+    "column",
+    "exp",
+    "log",
+    "one_hot_sum",
+    "row_max",
+    "row_min",
+    "row_sum",
+    "stack",
+    "sums_by",
+]
 __all__ += ["total_sum"]
 
 _BLOCK = 4096  # rows that are added up in float32
@@ -49,6 +61,15 @@ def row_sum(x: Array) -> Array:
     if is_torch(x):
         return x.sum(1, keepdim=True)
     return x.sum(axis=1, keepdims=True)
+
+
+def stack(parts: Sequence[Array]) -> Array:
+    """Return arrays of one shape as one, along a new axis in front."""
+    if is_torch(parts[0]):
+        import torch
+
+        return torch.stack(tuple(parts))
+    return np.stack(parts)
 
 
 def total_sum(x: Array) -> float:

@@ -231,7 +231,7 @@ def raise_masked(logits: Array) -> Array:
         if widest <= _FAR * usual:
             return logits
         # What is no mask is left where it is, as far as 1000 rows or so can tell.
-        rows = _some_rows(logits)
+        rows = to_numpy(_some_rows(logits)).astype(np.float64)
         distances = rows.max(axis=1, keepdims=True) - rows
     kept = distances[(distances > 0) & (distances <= _FAR * usual)]
     reach = 30 * usual
@@ -252,20 +252,32 @@ def usual_distance(logits: Array) -> float:
     >>> usual_distance(np.array([[3.0, 1.0, -1e9], [1.0, -1e9, 5.0], [7.0, -1e9, -1e9]]))
     2.0
     """
-    two_largest = np.partition(_some_rows(logits), -2, axis=1)[:, -2:]
+    largest, second = _two_largest(_some_rows(logits))
     with np.errstate(over="ignore"):
-        nearest = two_largest[:, 1] - two_largest[:, 0]
+        nearest = largest - second
     # Equal scores tell nothing of the scale, nor does what was -inf.
-    nearest = nearest[(nearest > 0) & (two_largest[:, 0] > _INFINITE)]
+    nearest = nearest[(nearest > 0) & (second > _INFINITE)]
     if not len(nearest):
         return 0.0
     return float(np.quantile(nearest, 0.25, method="lower"))
 
 
-def _some_rows(logits: Array) -> np.ndarray:
-    """Return about 1000 of the rows, evenly spaced, on the host and in float64."""
-    step = max(1, len(logits) // 1000)
-    return to_numpy(logits[::step]).astype(np.float64)
+def _some_rows(logits: Array) -> Array:
+    """Return about 1000 of the rows, evenly spaced."""
+    return logits[:: max(1, len(logits) // 1000)]
+
+
+def _two_largest(rows: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest number of each row and the one below it, [N] each, on the host in float64.
+
+    Those of a tensor are found where it is: two numbers a row are sooner there than all of them are here.
+    """
+    if is_torch(rows):
+        both = to_numpy(widen(rows).topk(2, dim=1).values)[:, ::-1]
+    else:
+        both = np.partition(rows, -2, axis=1)[:, -2:]
+    both = both.astype(np.float64)
+    return both[:, 1], both[:, 0]
 
 
 # ---- Probabilities -----------------------------------------------------------------------------
@@ -355,7 +367,7 @@ def refuse_one_probability(logits: Array) -> None:
     # `check_logits` says what is wrong with words.
     if logits.shape[1] != 2 or len(logits) < _MANY_ROWS or to_numpy(logits[:1]).dtype.kind in "USO":
         return
-    rows = _some_rows(logits)
+    rows = to_numpy(_some_rows(logits)).astype(np.float64)
     if not rows[:, 0].any() and look_like_sigmoids(rows[:, 1]):
         reason = "got (0, p), every p from 0 to 1, as probabilities are"
         instead = "give (1 - p, p), and say that they are probabilities"
