@@ -3,7 +3,7 @@
 python -m bench.paper.column_sha256 FOLDER_OF_THE_DATA_SETS
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from levelhead.support import atomic
@@ -41,4 +41,6 @@ def write_digests(digests: dict[str, dict[str, str]], path: Path = _TABLES_FILE)
 
 
 if __name__ == "__main__":
-    write_digests(column_digests(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", help="folder of the data sets")
+    write_digests(column_digests(parser.parse_args().root))

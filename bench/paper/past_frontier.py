@@ -9,8 +9,8 @@ measured again on balanced images (`level_statistics_`), the mean of an image an
 and of each, RS and the shift (`reached`).
 """
 
+import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -274,4 +274,8 @@ def write_tried(
 
 
 if __name__ == "__main__":
-    write_tried(sys.argv[1], sys.argv[2], sys.argv[3:] or TRIED_COLUMNS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", help="folder of the data sets")
+    parser.add_argument("out", help="file of results")
+    parser.add_argument("columns", nargs="*", default=TRIED_COLUMNS, metavar="COLUMN")
+    write_tried(**vars(parser.parse_args()))

@@ -7,8 +7,8 @@ The fast engine hands out the weights after every epoch (`save_every=0`), and a 
 is measured with them while the training goes on.
 """
 
+import argparse
 import json
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -146,4 +146,8 @@ def main(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:] or COLUMNS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", help="folder of the data sets")
+    parser.add_argument("out", help="file of results")
+    parser.add_argument("columns", nargs="*", default=COLUMNS, metavar="COLUMN")
+    main(**vars(parser.parse_args()))

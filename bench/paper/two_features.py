@@ -3,8 +3,8 @@
 python -m bench.paper.two_features results/figures/boundary.json      # two minutes of one core
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,4 +73,7 @@ def _long_tail(classes: int, ratio: float) -> Data:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(train_two_features(), separators=(",", ":")) + "\n")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="file of results")
+    out = parser.parse_args().out
+    out.write_text(json.dumps(train_two_features(), separators=(",", ":")) + "\n")
