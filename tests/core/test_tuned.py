@@ -15,6 +15,7 @@ from levelhead.core.metrics import METRICS
 from levelhead.core.rules import RULES
 from levelhead.show.plot import save_plot
 from levelhead.support.logits import log_softmax
+from levelhead.support.terminal import drawn_width
 
 from .made import COUNTS, calibrated
 
@@ -248,6 +249,14 @@ def test_a_summary_shows_every_class_before_and_after(metric):
     assert f"{before.accuracy:.1%} -> {after.accuracy:6.1%}" in accuracy
     assert METRICS[metric].title in lines[0]
     assert tuned.verdict in lines[0]
+
+
+def test_columns_of_a_summary_stand_below_each_other_whatever_the_names():
+    names = ["cat", "猫头鹰", "e\u0301mu", "owl"]  # a wide sign takes two places, an accent none
+    lines = lh.tune(LOGITS, LABELS, COUNTS, names=names).summary().splitlines()
+    rows = [line.partition("%")[0] for line in lines if line.startswith("class ") and "%" in line]
+    assert len(rows) == 4
+    assert len({drawn_width(row) for row in rows}) == 1
 
 
 def test_of_many_classes_a_summary_shows_those_that_change_most():

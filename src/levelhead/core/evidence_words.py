@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..support.terminal import padded
 from .class_names import listed
 from .class_names import title as class_title
 from .evidence import Evidence
@@ -151,11 +152,11 @@ def class_lines(evidence: Evidence, names: Sequence[str] | None) -> list[str]:
     shown = np.sort(np.argsort(-change, kind="stable")[:MOST_ROWS]).tolist()
 
     # Columns of fixed width, but for the names: the widest of those that are shown.
-    width = max([5, *(len(class_title(k, names)) for k in shown)])
-    lines = [f"{'class':{width}}  {'recall':>16}  {'precision':>16}  {'predicted share':>16}"]
-    for k in shown:
+    head, *titles = padded(["class", *(class_title(k, names) for k in shown)])
+    lines = [f"{head}  {'recall':>16}  {'precision':>16}  {'predicted share':>16}"]
+    for k, shown_title in zip(shown, titles, strict=True):
         cells = [
-            f"{class_title(k, names):{width}}",
+            shown_title,
             _arrow(before.recall, after.recall, k),
             _arrow(before.precision, after.precision, k),
             _arrow(share_before, share_after, k),

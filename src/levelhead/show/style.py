@@ -13,6 +13,7 @@ import numpy as np
 
 from ..path.curve import Curve
 from ..support.errors import visible
+from ..support.terminal import padded
 
 # The colors of every picture: of text, of what was chosen, of what it is compared with.
 INK = "#222222"
@@ -96,7 +97,8 @@ def table(titles: list[str], rows: list[list[str]]) -> list[str]:
     """Return the lines of a table with aligned columns; those that are empty are left out.
 
     The first column is aligned to the left, and so is a last one without a title, which holds a bar
-    or a remark; others to the right. Of many rows, those in the middle are left out.
+    or a remark; others to the right. Of many rows, those in the middle are left out. Chinese signs count
+    twice, as terminals draw them.
 
     >>> print("\\n".join(table(["class", "count", ""], [["0 cat", "1000", "##"], ["1 owl", "40", "#"]])))
       class  count
@@ -111,13 +113,11 @@ def table(titles: list[str], rows: list[list[str]]) -> list[str]:
         ]
     # By columns: a column without a title or cell is left out, each other is as wide as its widest cell.
     columns = [column for column in zip(titles, *rows, strict=True) if any(column)]
-    padded = []
+    aligned = []
     for column in columns:
-        width = max(map(len, column))
         to_left = column is columns[0] or (column is columns[-1] and not column[0])
-        align = str.ljust if to_left else str.rjust
-        padded.append([align(cell, width) for cell in column])
-    return ["  " + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+        aligned.append(padded(column, to_left=to_left))
+    return ["  " + "  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
 
 def html(
