@@ -22,6 +22,7 @@ from levelhead.cli.common import (
     example,
     show,
     typed_command,
+    with_files,
 )
 from levelhead.cli.errors import options_of
 from levelhead.cli.options import Force, Json, Page
@@ -55,6 +56,9 @@ def complete_recipe(incomplete: str) -> list[str]:
 
 Runs = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds all runs.")]
 _DEMO_PAGE = Path("levelhead-demo.html")
+# What `reproduce` takes for tables and figures alike, and for figures alone.
+_OF_ALL_TABLES = ("table", "results", "as_json")
+_OF_FIGURES = ("docs", "pictures")
 Unofficial = Annotated[
     bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")
 ]
@@ -322,11 +326,13 @@ def evaluate(
         from .runs.subject import of_run
 
         write(report, [of_run(run, tuned=evaluation.tuned)], command=typed_command())
-    show({"run": str(run), **evaluation.to_dict()}, evaluation.text(), as_json)
+    text = with_files(evaluation.text(), report)
+    show({"run": str(run), **evaluation.to_dict()}, text, as_json)
 
 
 @app.command(cls=PlainCommand, epilog=example("reproduce table1 --root DIR --dry-run"))
 def reproduce(
+    context: typer.Context,
     table: Annotated[
         Literal[PaperTable, "figures"],
         typer.Argument(
@@ -385,17 +391,19 @@ def reproduce(
     from .paper.reproduce import ReproduceOptions, reproduce_table
 
     say = partial(echo, err=True)
-    if table == "figures":
-        # Above all with --dry-run nobody expects that pages are written.
-        of_trainings = {
-            "root": root,
-            "only": only or None,
-            "minutes": minutes,
-            "dry_run": dry_run or None,
-        }
-        for parameter, value in of_trainings.items():
-            if value is not None:
+    # Above all with --dry-run nobody expects that pages are written.
+    for parameter in context.params:
+        # By its name: typer has sources of its own, or those of click.
+        source = context.get_parameter_source(parameter)
+        given = source is not None and source.name != "DEFAULT"
+        if given and parameter not in _OF_ALL_TABLES:
+            if table == "figures" and parameter not in _OF_FIGURES:
                 raise LevelheadError("figures trains nothing; leave it out", parameter=parameter)
+            if table != "figures" and parameter in _OF_FIGURES:
+                raise LevelheadError(
+                    "only figures fills in pages; leave it out", parameter=parameter
+                )
+    if table == "figures":
         result, text = draw_figures(results, docs, pictures, say=say)
     else:
         options = ReproduceOptions(

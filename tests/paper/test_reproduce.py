@@ -347,7 +347,16 @@ def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path
 
 
 @pytest.mark.parametrize(
-    "option", [["--dry-run"], ["--only", "cifar10:100:wvn"], ["--minutes", "0"], ["--root", "."]]
+    "option",
+    [
+        ["--dry-run"],
+        ["--only", "cifar10:100:wvn"],
+        ["--minutes", "0"],
+        ["--root", "."],
+        ["--seeds", "3"],
+        ["--runs", "runs"],
+        ["--dtype", "bfloat16"],
+    ],
 )
 def test_figures_are_not_drawn_with_an_option_of_trainings(levelhead, tmp_path, option):
     words = ["--results", RECORDS, "--docs", tmp_path, "--pictures", tmp_path]
@@ -355,6 +364,13 @@ def test_figures_are_not_drawn_with_an_option_of_trainings(levelhead, tmp_path, 
     assert (status, out) == (2, "")
     assert err == f"levelhead: {option[0]}: figures trains nothing; leave it out\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--docs", "--pictures"])
+def test_a_table_is_not_trained_with_an_option_of_figures(levelhead, tmp_path, option):
+    status, out, err = levelhead("reproduce", "table1", "--dry-run", option, tmp_path)
+    assert (status, out) == (2, "")
+    assert err == f"levelhead: {option}: only figures fills in pages; leave it out\n"
 
 
 def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):

@@ -156,8 +156,10 @@ def test_evaluate_chooses_on_held_out_data(levelhead, pets, tmp_path):
         assert judged[key] == trained[key]
     assert judged["rule"] == "offsets"
     assert set(judged["after"]["groups"]) == {"medium", "few"}
-    status, out, _ = levelhead("evaluate", trained["run"], "--strength", "0", "--rule", "shift")
+    words = ("--strength", "0", "--rule", "shift", "--report", tmp_path / "page.html")
+    status, out, _ = levelhead("evaluate", trained["run"], *words)
     assert status == 0
+    assert out.endswith(f"\nwritten: {tmp_path / 'page.html'}\n")
     assert "strength 0: the head is as trained" in out
     assert levelhead("evaluate", tmp_path)[2].startswith(f"levelhead: {tmp_path}: not a run")
     assert levelhead("evaluate", trained["run"], "--rule", "twist")[0] == 2

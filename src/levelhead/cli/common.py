@@ -156,6 +156,14 @@ def echo(text: str, *, err: bool = False) -> None:
     typer.echo("\n".join(map(visible, text.split("\n"))), err=err)
 
 
+def with_files(text: str, *written: Path | None) -> str:
+    """Return a text with a last line that names the files that were written, None where there is none."""
+    files = [str(path) for path in written if path is not None]
+    if not files:
+        return text
+    return f"{text}\nwritten: {', '.join(files)}"
+
+
 # ---- Before anything is done -------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from typer import Option
 from ..support.errors import LevelheadError
 from ..support.types import LabelTask
 from .choosing import Choice, Inputs, Request, choose
-from .common import app, check_outputs, example, say, show, typed_command
+from .common import app, check_outputs, example, say, show, typed_command, with_files
 from .options import (
     LOGITS,
     TARGET,
@@ -42,8 +42,6 @@ from .words import PlainCommand, rule_with
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ..core.tuned import Tuned
 
 
 @app.command(
@@ -201,7 +199,9 @@ def tune(
         write_page(choice, beside, request.features, report, title or logits.stem, out, model)
     for line in choice.tuned.warnings:
         say(line)
-    show(choice.tuned.to_dict(), summary(choice.tuned, out, plot, report), as_json)
+    # Its warnings were said before.
+    text = replace(choice.tuned, warnings=()).summary()
+    show(choice.tuned.to_dict(), with_files(text, out, plot, report), as_json)
 
 
 def write_choice(
@@ -266,17 +266,3 @@ def write_page(
         model=str(model or ""),
     )
     write(page, [subject], command=typed_command())
-
-
-def summary(tuned: Tuned, *written: Path | None) -> str:
-    """Return what is printed of a choice; its warnings were said before.
-
-    Args:
-        tuned: the choice.
-        written: the files that were written, None where there is none.
-    """
-    text = replace(tuned, warnings=()).summary()
-    files = [str(path) for path in written if path is not None]
-    if not files:
-        return text
-    return f"{text}\nwritten: {', '.join(files)}"
