@@ -26,7 +26,7 @@ The road: `fit_per_class` makes a `LogLoss` at its temperature and asks it for a
 `_Shares`), and from these has the loss (`_value`), its slopes (`_gradient`) and their slopes (`_curvature`).
 `LogLoss.adjustment` turns a and c into a scale and an offset of the scores as they were given.
 
-A fit is an array [P, K, C]: of P numbers for each of K classes, c last, for C sets of samples.
+A fit is an array [P, K, C]: a and c, or the one of them that the rule fits, of K classes on C sets of samples.
 """
 
 from __future__ import annotations
@@ -359,15 +359,16 @@ class LogLoss:
         """
         # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and
         # two parameters, the second is a product with the tables and one with their transpose.
-        held = shares.squares(rows.weights)
-        for part in range(len(held)):
-            held[part, part] += HELD
+        squares = shares.squares(rows.weights)
+        parts = range(len(squares))
+        for part in parts:
+            squares[part, part] += HELD
 
         def product(direction: Array) -> Array:
             moved = shares.back(shares.forward(direction) * rows.weights)
-            return ((held * direction).sum(1) - moved) * rows.free
+            return ((squares * direction).sum(1) - moved) * rows.free
 
-        return Curvature(product, stack([held[part, part] for part in range(len(held))]))
+        return Curvature(product, stack([squares[part, part] for part in parts]))
 
 
 class _Shares(Protocol):
