@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +167,22 @@ def test_an_estimated_target_is_that_of_the_estimate():
     same = lh.tune(logits, labels, COUNTS, target=prior.target)
     np.testing.assert_allclose(tuned.adjustment.offset, same.adjustment.offset)
     assert "by em from 1500 unlabelled samples" in str(tuned)
+
+
+def test_the_target_that_is_told_is_the_one_decided_by_not_the_estimate():
+    logits, labels = calibrated(4, 800)
+    unlabelled, _ = calibrated(5, 60, shares=np.array([0.05, 0.05, 0.2, 0.7]))
+    tuned = lh.tune(logits, labels, COUNTS, target="estimate", unlabelled=unlabelled)
+    assert abs(tuned.prior.shares[3] - tuned.target[3]) > 0.05
+    decided, estimated, why = tuned.facts()["target"].split("; ")
+    for k, share in enumerate(tuned.target):
+        assert f"class {k} {share:.1%}" in decided
+    assert estimated.startswith(f"estimated {tuned.prior.shares_text()}, by em from 60")
+    assert why.startswith("the target is nearer to what is usual")
+    exact = replace(
+        tuned, target=tuned.prior.shares, prior=replace(tuned.prior, target=tuned.prior.shares)
+    )
+    assert "usual" not in exact.facts()["target"]
 
 
 def test_the_temperature_calibrates_the_adjusted_scores():

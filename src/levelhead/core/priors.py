@@ -96,6 +96,13 @@ class PriorEstimate:
             texts.append(f"{title(k, self.names)} {share:.1%}{between}")
         return listed(texts)
 
+    def decided_text(self) -> str:
+        """Return what was estimated, and whether the target to decide by is another."""
+        text = f"estimated {self.shares_text()}, by {self.source}"
+        if np.abs(self.target - self.shares).max() > 0.005:
+            text += "; the target is nearer to what is usual, as so few samples leave it open"
+        return text
+
 
 def estimate_prior(
     logits: Array,

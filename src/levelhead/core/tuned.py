@@ -247,12 +247,15 @@ class Tuned:
             facts["no bias"] = f"judged for a head without a bias, whose {arrives}"
         if self.floors:
             facts["floors"] = floors_text(self.floors, self.names)
-        if self.prior is not None:
-            facts["target"] = f"target {self.prior.shares_text()}; by {self.prior.source}"
-        elif self.target is not None and self.evidence is not None:
-            facts["target"] = evidence_words.target_text(self.target, self.names)
+        target = []
+        if self.target is not None and self.evidence is not None:
+            target.append(evidence_words.target_text(self.target, self.names))
         elif self.target is not None:
-            facts["target"] = f"target {evidence_words.mix_text(self.target, self.names)}"
+            target.append(f"target {evidence_words.mix_text(self.target, self.names)}")
+        if self.prior is not None:
+            target.append(self.prior.decided_text())
+        if target:
+            facts["target"] = "; ".join(target)
         if self.counted:
             facts["counts"] = "counts are those of the held-out labels"
         return facts
