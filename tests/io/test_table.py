@@ -128,6 +128,27 @@ def test_classes_called_like_labels_or_ids_stay_classes(tmp_path):
     assert (samples.labels, lines, samples.names) == (None, [], ["x", "y", "index"])
 
 
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        ([1, 2, 3, 3], "they seem to count from 1: subtract 1"),
+        ([-1, 1, 1, -1], "got -1 at position 0"),
+        ([0, 1, -100, 2], "leave those samples out"),
+    ],
+)
+def test_a_column_of_labels_that_are_no_classes_is_refused_and_no_class_more(
+    tmp_path, labels, reason
+):
+    frame = pd.DataFrame(LOGITS[:4], columns=NAMES).assign(label=labels)
+    with pytest.raises(LevelheadError, match=reason):
+        heard(save(frame, tmp_path / "x.csv"))
+
+
+def test_votes_of_a_class_called_target_stay_votes(tmp_path):
+    votes = pd.DataFrame({"cat": [7, 3], "dog": [2, 3], "target": [1, 4]})
+    assert heard(save(votes, tmp_path / "x.csv"))[0].logits.shape == (2, 3)
+
+
 @pytest.mark.parametrize("classes", [None, 2])
 def test_one_score_beside_a_label_is_no_table_of_two_classes(tmp_path, classes):
     frame = pd.DataFrame({"score": [0.1, 0.7, 0.4], "label": [0, 1, 0]})

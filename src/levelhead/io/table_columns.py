@@ -352,12 +352,19 @@ def _may_be_labels(table: Table, i: int) -> bool:
     values = table.columns[i]
     if values.dtype.kind not in "iufb":
         return True
-    # Below the number of the other columns, or any whole number if those are titled with numbers.
+    if not _are_whole(values):
+        return False
+    # Any whole number beside logits, or beside titles that are numbers: what is no class is refused as a
+    # label. Beside other whole numbers, as votes are, only what could be a position of a class.
+    rest = [at for at in range(len(table.columns)) if at != i]
+    if are_numbers([table.titles[at] for at in rest if table.titles]):
+        return True
+    of_numbers = [table.columns[at] for at in rest if table.columns[at].dtype.kind in "iufb"]
+    if len(of_numbers) > 1 and not any(map(_are_whole, of_numbers)):
+        return True
     # One other column may be the score of the second of two classes.
-    others = [title for at, title in enumerate(table.titles or ()) if at != i]
-    classes = max(2, len(others))
-    within = are_numbers(others) or ((values >= 0).all() and (values < classes).all())
-    return bool(within) and _are_whole(values)
+    classes = max(2, len(rest))
+    return bool((values >= 0).all() and (values < classes).all())
 
 
 def _are_whole(values: np.ndarray) -> bool:
