@@ -98,6 +98,24 @@ def test_samples_that_had_a_part_in_the_choice_are_known_by_their_bytes(files, l
     assert same == (rows.start is None)
 
 
+def test_other_labels_for_the_samples_of_a_choice_are_refused(files, levelhead):
+    levelhead(*TUNE, "-o", "tuned.json")
+    np.save("Z.npy", np.load("Y.npy")[::-1])
+    status, out, err = levelhead(*LOGITS, "--labels", "Z.npy", "--tuned", "tuned.json")
+    assert (status, out) == (2, "")
+    assert "Z.npy: not the labels that the choice was made with, for the same logits" in err
+    assert not (files / "p.html").exists()
+
+
+def test_a_choice_without_labels_is_judged_once_its_samples_have_some(files, levelhead):
+    tune = ("tune", "--logits", "L.npy", "--counts", "C.json", "-o", "tuned.json")
+    assert levelhead(*tune)[0] == 0
+    assert levelhead(*LOGITS, "--labels", "Y.npy", "--tuned", "tuned.json")[0] == 0
+    said = words_of(files / "p.html")
+    assert "113 held-out samples whose labels had no part in the choice" in said
+    assert "there are no labels" not in said
+
+
 def test_a_choice_without_its_files_is_shown_alone(files, levelhead):
     tuned = lh.tune(np.load("L.npy"), np.load("Y.npy"), COUNTS)
     tuned.save("alone.json")

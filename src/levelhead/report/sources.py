@@ -11,7 +11,7 @@ is not taken for new samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,8 +175,9 @@ def _of_samples(
 ) -> Subject:
     """Return the subject of samples, by the choice given or by one that is made on them.
 
-    Samples other than those that a choice was made on are `measured`: it is judged on them. Without
-    labels it cannot be, and what it was worth elsewhere is not shown beside them.
+    Samples other than those that a choice was made on are `measured`: it is judged on them, and so is a
+    choice without labels on its own samples, once they have some. Without labels it cannot be judged, and
+    what it was worth elsewhere is not shown beside them.
     """
     measured = None
     if tuned is None:
@@ -198,7 +199,7 @@ def _of_samples(
                     names=read.names,
                     chosen_on=chosen_on,
                 )
-    elif not _are_its_own(tuned, read.files["logits"]):
+    elif not _are_its_own(tuned, read.files):
         if read.labels is None:
             tuned = replace(tuned, evidence=None)
         else:
@@ -212,10 +213,30 @@ def _of_samples(
     )
 
 
-def _are_its_own(tuned: Tuned, logits: str | Path) -> bool:
-    """Return whether a file of logits is the one that a choice was made on, by its bytes."""
-    sha256 = (tuned.sources or {}).get("sha256", {}).get("logits")
-    return sha256 is not None and sha256 == arrays.sha256(logits)
+def _are_its_own(tuned: Tuned, files: Mapping[str, str | Path]) -> bool:
+    """Return whether samples are those that a choice was made on, by the bytes of their files.
+
+    Args:
+        tuned: the choice.
+        files: where logits and labels, if there are any, were found.
+
+    Raises:
+        LevelheadError: the logits are its own, the labels are others: it cannot be judged honestly on samples
+            that it was fitted on.
+    """
+    known = (tuned.sources or {}).get("sha256", {})
+    if known.get("logits") != arrays.sha256(files["logits"]):
+        return False
+    if "labels" not in files:
+        return True
+    if tuned.evidence is None:
+        return False
+    if known.get("labels") != arrays.sha256(files["labels"]):
+        other = (
+            f"{files['labels']}: not the labels that the choice was made with, for the same logits"
+        )
+        raise LevelheadError(f"{other}; choose again with these", parameter="labels")
+    return True
 
 
 def _of_tuned_file(path: Path) -> Subject:

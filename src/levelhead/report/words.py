@@ -139,7 +139,11 @@ def reasons(subject: Subject) -> dict[str, str]:
 def _measured(subject: Subject, n: int) -> str:
     """Return what the numbers of the page are measured on."""
     if subject.measured is not None:
-        return f"{n:,} {subject.measured} samples that had no part in the choice"
+        # A choice without labels may have been made on these very samples.
+        part = "that had no part"
+        if subject.tuned.chosen_on == "unlabelled":
+            part = "whose labels had no part"
+        return f"{n:,} {subject.measured} samples {part} in the choice"
     return f"the same {n:,} samples, each predicted by a fit that has not seen it"
 
 
