@@ -48,7 +48,8 @@ def fit_by_scipy(name: str, samples: Samples, rows: np.ndarray | None = None):
     free = sizes > 0
     mix = np.full(samples.classes, -np.inf)
     mix[free] = np.log(sizes[free] / samples.counts[free])
-    temperature = temperature_by_scipy(samples, mix) if mask.offsets else 1.0
+    shift = mix if mask.offsets else np.zeros(samples.classes)
+    temperature = temperature_by_scipy(samples, shift)
     base = mix if mask.offsets else np.zeros(samples.classes)
     z = np.asarray(samples.scores) / temperature
     mean = z.mean(axis=0) if mask.scales and mask.offsets else np.zeros(samples.classes)
@@ -324,6 +325,17 @@ def test_the_temperature_is_that_of_the_scores_held_near_1(scale):
     assert calibrate(samples) == pytest.approx(scale, rel=0.1)
     few = samples_of(scale * calibrated(16, 12)[0], calibrated(16, 12)[1])
     assert abs(np.log(calibrate(few))) < abs(np.log(scale)) + 0.7
+
+
+@pytest.mark.parametrize("unit", [0.01, 30.0, 1000.0])
+def test_scales_find_as_much_whatever_the_unit_of_the_scores(unit):
+    rng = np.random.default_rng(0)
+    shares = np.exp(-0.7 * np.arange(5))
+    labels = rng.choice(5, p=shares / shares.sum(), size=2000)
+    logits = (4 + 3 * np.eye(5)[labels] + rng.normal(size=(2000, 5))) * [1, 0.9, 0.7, 0.5, 0.35]
+    plain, other = (lh.tune(scores, labels, rule="scales") for scores in (logits, unit * logits))
+    assert plain.gain > 0.25
+    assert other.gain == pytest.approx(plain.gain, abs=0.02)
 
 
 @pytest.mark.parametrize("unit", [1e-4, 0.01, 100.0, 1e6])

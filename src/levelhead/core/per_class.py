@@ -112,12 +112,11 @@ class LogLoss:
 
         Of few numbers in float64, of many in float32, in half the memory; tensors stay as they are.
         """
+        # Scales alone have no shift to begin with.
         base = np.zeros(samples.classes)
-        temperature = 1.0
-        # Scales alone have no shift to begin with, and are a temperature for each class themselves.
         if mask.offsets:
             base = mix_of(samples)
-            temperature = calibrate(samples)
+        temperature = fit_temperature(samples.scores, samples.labels, offset=base, held=CALM)
         scores = raise_masked(samples.scores)
         if not is_torch(scores):
             precision = np.float32

@@ -64,7 +64,8 @@ def tune_unlabelled(
         target: [K] or {class: share}, how often classes occur there; uniform if not given; or
             `estimate`, by EM, which takes the softmax as calibrated for the training counts.
         counts: training samples of each class; `shift` and `rescale` need them, and `offsets` is
-            held near what they ask for; with `lh.counts.with_background`, of which one class is left alone.
+            held near what they ask for, so that scores are to be logits: cosines times the scale that
+            they were trained with; with `lh.counts.with_background`, of which one class is left alone.
         rule, names, kind: as in `tune`.
         level: of the interval of an estimated target.
 
