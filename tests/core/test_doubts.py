@@ -127,12 +127,21 @@ def test_data_that_are_too_good_to_be_unseen_are_named():
     tune_quietly(logits[::2], labels[::2], COUNTS)  # none wrong of 200 may be luck
 
 
+@pytest.mark.parametrize(("found", "named"), [(0, False), (11, False), (22, True), (23, True)])
+def test_of_one_sample_in_a_thousand_nine_in_ten_have_to_be_found_as_well(found, named):
+    labels = np.repeat([0, 1], [20_000, 23])
+    before = np.zeros(len(labels), int)
+    before[len(labels) - found :] = 1  # the rest of the model is that of always saying 0
+    doubt = doubt_accuracy(Outcomes.of(labels, before, before, 2))
+    assert isinstance(doubt, lh.warnings.LeakageWarning) == named
+
+
 @pytest.mark.parametrize(
     ("n", "wrong", "named"), [(299, 0, False), (300, 0, True), (501, 1, True), (500, 1, False)]
 )
 def test_too_good_is_fewer_than_one_in_500_of_at_least_300(n, wrong, named):
-    labels = np.zeros(n, int)
-    predicted = (np.arange(n) < wrong).astype(int)
+    labels = np.arange(n) % 2
+    predicted = np.where(np.arange(n) < wrong, 1 - labels, labels)
     doubt = doubt_accuracy(Outcomes.of(labels, predicted, predicted, 2))
     assert isinstance(doubt, lh.warnings.LeakageWarning) == named
 

@@ -82,13 +82,16 @@ def issue_warnings(doubts: Iterable[Doubt]) -> tuple[str, ...]:
 def doubt_accuracy(outcomes: Outcomes) -> Doubt:
     """Doubt data of which fewer than 1 in 500 of at least 300 samples are wrong.
 
-    They may be training samples, on which nothing can be chosen: there rare classes look solved.
+    They may be training samples, on which nothing can be chosen: there rare classes look solved. Where
+    nearly all samples are of one class, any model is wrong that rarely: then nine in ten of the others have
+    to be right as well.
     """
     # With fewer than 300 samples, none wrong is still compatible with an honest error of 1 % (the
     # rule of three). On training data a network is wrong almost nowhere. On unseen long-tailed data
     # almost none is that good.
     wrong = int(outcomes.times[outcomes.before != outcomes.true].sum())
-    if outcomes.n < 300 or wrong * 500 >= outcomes.n:
+    of_other_classes = outcomes.n - int(outcomes.sizes.max())
+    if outcomes.n < 300 or wrong * 500 >= outcomes.n or wrong * 10 > of_other_classes:
         return None
     good = f"only {wrong} of {outcomes.n} samples are wrong"
     return kinds.LeakageWarning(
