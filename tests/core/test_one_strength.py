@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import levelhead as lh
+from levelhead.core.floors import needed_right
 from levelhead.core.metrics import METRICS
 from levelhead.core.rules import find_rule
 from levelhead.core.samples import FOLDS, Given
@@ -59,7 +60,24 @@ def crossings(rule: str, logits: np.ndarray, target=None) -> np.ndarray:
 
 
 def best_by_hand(rule, metric, logits, labels, *, target=None, floors=None):
-    """Return the least loss of all strengths whose predictions meet the floors; None if none does."""
+    """Return the least loss of all strengths whose predictions meet the floors; None if none does.
+
+    With a margin for new samples, of the certainty that is usual, or of less where none has that.
+    """
+    if floors is not None:
+        sizes = np.bincount(labels)
+        bare = np.array([floors.get(k, np.nan) for k in range(4)])
+        for certainty in (0.9, 0.75, 0.5, 0.0):
+            needed = needed_right(bare, sizes, certainty) / sizes
+            best = _best_by_hand(
+                rule, metric, logits, labels, target, {k: needed[k] for k in floors}
+            )
+            if best is not None:
+                return best
+    return _best_by_hand(rule, metric, logits, labels, target, floors)
+
+
+def _best_by_hand(rule, metric, logits, labels, target, floors):
     weights = None if target is None else (target / np.bincount(labels))[labels]
     name = "error" if target is not None and metric == "balanced_error" else metric
     losses = []
@@ -106,6 +124,18 @@ def test_no_strength_is_better_toward_a_target(rule, metric):
     tuned = lh.tune(logits, labels, COUNTS, metric=goal, rule=RULES[rule], target=TARGET)
     best = best_by_hand(rule, metric, logits, labels, target=TARGET)
     assert loss_of(tuned, metric, logits, labels, TARGET) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_floors_hold_on_new_samples_as_surely_as_is_asked_for(rule):
+    logits, labels = problem(5, 400)
+    sure = []
+    for certainty in (0.5, 0.99):
+        goal = lh.Goal(floors={3: 0.5}, certainty=certainty)
+        tuned = lh.tune(logits, labels, COUNTS, metric=goal, rule=RULES[rule])
+        sure.append(tuned.floors[0].probability)
+    assert sure[0] >= 0.5
+    assert sure[1] >= 0.98
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -79,6 +79,11 @@ class FloorsFit:
     conflict: tuple[int, ...] = ()
 
 
+# Of floors on new samples: what is tried, one after the other, where the one asked for cannot be had. At
+# 0, the recall on these samples is the floor itself.
+LESS_CERTAIN = (0.75, 0.5, 0.0)
+
+
 def needed_right(floors: np.ndarray, sizes: np.ndarray, certainty: float = 0.5) -> np.ndarray:
     """Return how many samples of each class must be right, [K]; 0 without a floor.
 

@@ -31,7 +31,15 @@ from ..support.backend import exp, row_max, row_sum
 from ..support.errors import LevelheadError
 from .adjustment import Adjustment, Fits
 from .class_names import listed, title
-from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right, needed_right
+from .floors import (
+    LESS_CERTAIN,
+    FloorsFit,
+    least_conflict,
+    meet_floors,
+    met_share,
+    most_right,
+    needed_right,
+)
 from .goal import Goal
 from .metrics import Tables
 from .one_strength import Truth, class_weights, tables_along
@@ -40,7 +48,6 @@ from .samples import FOLDS, Samples
 STRENGTHS = np.linspace(0, 2, 65)  # s that are tried
 BELIEF = 1000.0  # samples that are believed
 PULL = 10.0  # how hard s is held near what is usual for the metric
-_CERTAINTIES = (0.75, 0.5)  # that are tried where the one asked for cannot be had
 _MOST_NUMBERS = 1 << 22  # N times K that a strength is chosen on
 _LEAST_ROWS = 200  # N, however many classes there are: every fold has some of them
 
@@ -238,8 +245,8 @@ def _meet(
     scores = _by_class(logits, start)
     sizes = np.bincount(labels, minlength=len(scores))
     floors = np.where(sizes > 0, goal.floors, np.nan)
-    # From the margin asked for to none: at 0, the recall on these samples is the floor itself.
-    for certainty in (goal.certainty, *_CERTAINTIES, 0.0):
+    # From the margin asked for to none.
+    for certainty in (goal.certainty, *LESS_CERTAIN):
         need = needed_right(floors, sizes, certainty)
         fit = meet_floors(scores, labels, need, start.offset)
         if fit.met:

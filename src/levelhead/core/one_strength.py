@@ -22,6 +22,7 @@ from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..path.envelope import Envelope
 from .adjustment import Adjustment, Fits
+from .floors import LESS_CERTAIN, needed_right
 from .goal import Goal
 from .metrics import Tables
 from .samples import FOLDS, Samples
@@ -71,11 +72,12 @@ def best_strengths(envelope: Envelope, samples: Samples, goal: Goal) -> tuple[li
     total = by_fold.total()
     without = []
     for fold in samples.folds:
-        losses = losses_with_floors(total - by_fold[fold], goal)
+        kept = np.bincount(samples.labels[samples.fold != fold], minlength=samples.classes)
+        losses = losses_with_floors(total - by_fold[fold], goal, kept)
         without.append(best_of(strengths, losses, envelope.range))
 
     # On all samples, a rough place first.
-    rough = best_of(strengths, losses_with_floors(total, goal), envelope.range)
+    rough = best_of(strengths, losses_with_floors(total, goal, samples.sizes), envelope.range)
     # Then every change around it, up to `MOST_STRENGTHS`: between the strengths of the grid next to it.
     place = int(np.searchsorted(strengths, rough, side="right")) - 1
     low = float(strengths[max(place - 1, 0)])
@@ -93,7 +95,7 @@ def best_strengths(envelope: Envelope, samples: Samples, goal: Goal) -> tuple[li
         inside = nearest[1:-1]
     fine = np.append(low, inside)
     tables = tables_along(envelope, samples, goal, fine, truth).total()
-    return without, best_of(fine, losses_with_floors(tables, goal), (low, high))
+    return without, best_of(fine, losses_with_floors(tables, goal, samples.sizes), (low, high))
 
 
 def choose_strengths(envelope: Envelope, classes: int) -> np.ndarray:
@@ -224,20 +226,27 @@ def class_weights(samples: Samples, goal: Goal) -> np.ndarray:
     return np.ones(samples.classes)
 
 
-def losses_with_floors(tables: Tables, goal: Goal) -> np.ndarray:
+def losses_with_floors(tables: Tables, goal: Goal, sizes: np.ndarray) -> np.ndarray:
     """Return the loss at each strength in units of the goal, [G]; where floors are missed, more than any, by how much.
 
-    So the best strength meets all floors if one does, and otherwise comes nearest to them.
+    So the best strength meets all floors if one does, and otherwise comes nearest to them. They are met
+    with the margin for new samples that the goal asks for or, where no strength has that, with less.
 
     Args:
         tables: [G, K].
         goal: with its floors [K], NaN for none.
+        sizes: [K], how many samples the tables are of.
     """
     losses = goal.loss(tables) / goal.unit
     if goal.floors is None:
         return losses
-    # The largest shortfall of any class; one without a floor is NaN, and never short.
-    short = np.nan_to_num(goal.floors - tables.recall, nan=-1.0).max(axis=-1)
+    for certainty in (goal.certainty, *LESS_CERTAIN):
+        needed = needed_right(goal.floors, sizes, certainty) / np.maximum(sizes, 1)
+        least = np.where(np.isnan(goal.floors), np.nan, needed)
+        # The largest shortfall of any class; one without a floor is NaN, and never short.
+        short = np.nan_to_num(least - tables.recall, nan=-1.0).max(axis=-1)
+        if short.min() <= 1e-11:
+            break
     return np.where(short > 1e-11, 10 + losses.max() + short, losses)
 
 
