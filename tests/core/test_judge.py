@@ -1,5 +1,7 @@
 """The judge: outcomes add up, and the gain, its standard error and its interval against bootstraps and simulations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -231,6 +233,15 @@ def evidence_of(gain: float, error: float, changed: int = 5) -> Evidence:
 )
 def test_the_verdict_says_how_sure_a_gain_is(gain, error, verdict):
     assert evidence_of(gain, error).verdict == verdict
+
+
+@pytest.mark.parametrize("level", [0.3, 0.999])
+def test_a_verdict_is_the_same_at_any_level_and_another_than_usual_is_told(level):
+    evidence = evidence_of(0.10, 0.052)
+    other = replace(evidence, level=level)
+    assert evidence.verdict == other.verdict == "likely better"
+    assert evidence.gain_text().endswith(")")
+    assert other.gain_text().endswith(f"), an interval of {100 * level:g} %")
 
 
 def test_ten_samples_never_make_anything_better():

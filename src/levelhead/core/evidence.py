@@ -20,6 +20,7 @@ from .metrics import Metric, Tables
 
 LIKELY = 0.8  # the probability from which on a gain is called likely
 FEWEST = 20  # samples, below which nothing is called better or worse
+_USUAL_LEVEL = 0.95  # of intervals: the one that verdicts go by, and that need not be told
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,7 +55,7 @@ class Evidence:
     standard_error: float
     changed: int
     n: int
-    level: float = 0.95
+    level: float = _USUAL_LEVEL
 
     # ---- How sure the gain is ------------------------------------------------------------------
 
@@ -65,7 +66,10 @@ class Evidence:
         ``gain -+ z standard_error``, z of the normal distribution: 1.96 for 0.95. A share cannot gain
         or lose more than 100 points, so that there is no end beyond them.
         """
-        reach = NormalDist().inv_cdf((1 + self.level) / 2) * self.standard_error
+        return self._interval_at(self.level)
+
+    def _interval_at(self, level: float) -> tuple[float, float]:
+        reach = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
         low = self.gain - reach
         high = self.gain + reach
         if self.metric.in_points:
@@ -85,11 +89,11 @@ class Evidence:
     def verdict(self) -> str:
         """How sure the gain is, in words: the same wherever they are printed.
 
-        *better* and *worse* where the whole interval is on one side of 0, *likely better* from a
-        probability of 80 % on, *changes nothing* where no prediction differs, and *no difference
-        seen* for all else.
+        *better* and *worse* where the whole interval of 95 % is on one side of 0, whatever `level` is,
+        *likely better* from a probability of 80 % on, *changes nothing* where no prediction differs, and
+        *no difference seen* for all else.
         """
-        low, high = self.interval
+        low, high = self._interval_at(_USUAL_LEVEL)
         # Two cases in which the interval says nothing come first.
         if self.changed == 0:
             return "changes nothing"
@@ -166,7 +170,10 @@ class Evidence:
 
     def gain_text(self) -> str:
         """Return the gain with its interval, in words."""
-        return self.metric.gain_text(self.gain, self.interval, self.n)
+        text = self.metric.gain_text(self.gain, self.interval, self.n)
+        if self.level == _USUAL_LEVEL:
+            return text
+        return f"{text}, an interval of {100 * self.level:g} %"
 
     def __repr__(self) -> str:
         samples = f"{self.n} samples, {self.changed} of them predicted otherwise"

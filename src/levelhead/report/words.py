@@ -35,7 +35,8 @@ TERMS = {
     "its precision are.",
     "Predicted share": "The share of all samples that are predicted as this class.",
     "Gain, interval": "How much the metric improves on samples that the fit has not seen. If the "
-    "experiment were repeated many times, 95 % of its 95 % intervals would contain the true gain; "
+    "experiment were repeated many times, 95 % of the intervals would contain the true gain, or as many "
+    "as is said beside it; "
     "an interval that contains 0 says that there may be none.",
     "Temperature": "Divide adjusted scores by this before the softmax: a confidence of 80 % is "
     "then right about 80 times in 100.",
