@@ -241,7 +241,22 @@ def test_a_choice_stands_beside_logits_with_their_labels(files, levelhead):
     np.save("M.npy", 2 * np.load("L.npy"))
     inputs = ("report", "tuned.json", "M.npy", "--labels", "Y.npy")
     assert levelhead(*inputs, "-o", "p.html")[0] == 0
-    assert "2 models side by side" in words_of(files / "p.html")
+    said = words_of(files / "p.html")
+    assert "2 models side by side" in said
+    assert "cannot be compared" not in said
+    assert "different samples" not in said
+
+
+def test_models_of_other_targets_or_samples_are_said_to_be_so(files, levelhead):
+    levelhead(*TUNE, "-o", "first.json")
+    np.save("half.npy", np.load("L.npy")[::2])
+    np.save("half-labels.npy", np.load("Y.npy")[::2])
+    half = ("--logits", "half.npy", "--labels", "half-labels.npy", "--counts", "C.json")
+    levelhead("tune", *half, "--target", "1,1,1,1", "-o", "second.json")
+    assert levelhead("report", "first.json", "second.json", "-o", "p.html")[0] == 0
+    said = words_of(files / "p.html")
+    assert "Accuracy and macro F1 are in the mix of each model's own target, and cannot" in said
+    assert "They are judged on different samples." in said
 
 
 def test_an_existing_page_is_kept_unless_forced(files, levelhead):

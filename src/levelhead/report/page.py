@@ -207,6 +207,7 @@ def render_page(
     return environment.get_template("page.html").render(
         subjects=[show(subject, i) for i, subject in enumerate(subjects)],
         best=_best(subjects),
+        unlike=words.unlike(subjects),
         tables=tables,
         terms=words.terms(subjects),
         command=command,

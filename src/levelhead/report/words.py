@@ -119,6 +119,19 @@ def _means(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
     return float(before[has_values].mean()), float(after[has_values].mean())
 
 
+def unlike(subjects: Sequence[Subject]) -> str:
+    """Return in which way models side by side were judged otherwise, to follow a sentence; "" where alike."""
+    judged = [subject.tuned for subject in subjects if subject.tuned.evidence is not None]
+    targets = {None if tuned.target is None else tuple(tuned.target) for tuned in judged}
+    numbers = {tuned.evidence.n for tuned in judged if tuned.evidence is not None}
+    text = ""
+    if len(targets) > 1:
+        text += " Accuracy and macro F1 are in the mix of each model's own target, and cannot be compared."
+    if len(numbers) > 1:
+        text += " They are judged on different samples."
+    return text
+
+
 def reasons(subject: Subject) -> dict[str, str]:
     """Return sentences by title: what a choice says of itself, and what its numbers are measured on.
 
