@@ -224,14 +224,14 @@ def _are_its_own(tuned: Tuned, files: Mapping[str, str | Path]) -> bool:
         LevelheadError: the logits are its own, the labels are others: it cannot be judged honestly on samples
             that it was fitted on.
     """
-    known = (tuned.sources or {}).get("sha256", {})
-    if known.get("logits") != arrays.sha256(files["logits"]):
+    sha256 = (tuned.sources or {}).get("sha256", {})
+    if "logits" not in sha256 or sha256["logits"] != arrays.sha256(files["logits"]):
         return False
     if "labels" not in files:
         return True
     if tuned.evidence is None:
         return False
-    if known.get("labels") != arrays.sha256(files["labels"]):
+    if sha256.get("labels") != arrays.sha256(files["labels"]):
         other = (
             f"{files['labels']}: not the labels that the choice was made with, for the same logits"
         )

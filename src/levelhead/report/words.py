@@ -122,7 +122,7 @@ def _means(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
 def unlike(subjects: Sequence[Subject]) -> str:
     """Return in which way models side by side were judged otherwise, to follow a sentence; "" where alike."""
     judged = [subject.tuned for subject in subjects if subject.tuned.evidence is not None]
-    targets = {None if tuned.target is None else tuple(tuned.target) for tuned in judged}
+    targets = {tuned.target for tuned in judged}
     numbers = {tuned.evidence.n for tuned in judged if tuned.evidence is not None}
     text = ""
     if len(targets) > 1:

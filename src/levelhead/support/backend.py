@@ -22,8 +22,8 @@ __all__ = [
     "row_sum",
     "stack",
     "sums_by",
+    "total_sum",
 ]
-__all__ += ["total_sum"]
 
 _BLOCK = 4096  # rows that are added up in float32
 
